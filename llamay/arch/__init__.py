@@ -1,0 +1,1 @@
+"""From GGUF metadata to a Config, or a refusal by name."""

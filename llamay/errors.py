@@ -1,0 +1,99 @@
+"""Every exception llamay raises on purpose, each with its exit code and HTTP status.
+
+The command line and the server translate this one table; no other module knows an
+exit code or a status.  A message says what was found, what was expected and what
+would work.
+"""
+
+
+class LlamayError(Exception):
+    """Root of all errors llamay raises on purpose."""
+
+    exit_code = 1
+    http_status = 500
+
+
+class UsageError(LlamayError):
+    """The caller asked for something that cannot be: a bad flag, range or combination."""
+
+    exit_code = 2
+    http_status = 400
+
+
+class SettingsError(UsageError):
+    """A setting is unknown or malformed; the message names where it came from."""
+
+
+class ModelFileError(LlamayError):
+    """A model file was refused: nothing of it was used."""
+
+    exit_code = 3
+    http_status = 400
+
+
+class MalformedFile(ModelFileError):
+    """The bytes contradict the format: a length beyond the file, a bad magic, an overlap."""
+
+
+class Unsupported(ModelFileError):
+    """The file is sound, but holds something llamay does not run; the message says what it does."""
+
+
+class NotInstalled(LlamayError):
+    """A model name that is not in the store; the message carries the pull line."""
+
+    exit_code = 4
+    http_status = 404
+
+
+class StoreError(LlamayError):
+    """The model store could not do what was asked (full disk, bad name, broken manifest)."""
+
+    exit_code = 5
+
+
+class PullError(StoreError):
+    """A download failed; what was received is kept and resumes."""
+
+    http_status = 502
+
+
+class DigestMismatch(PullError):
+    """The finished bytes do not hash to the digest they were announced under."""
+
+
+class DeviceError(LlamayError):
+    """The compute device could not do what was asked."""
+
+    exit_code = 6
+    http_status = 503
+
+
+class NoAdapter(DeviceError):
+    """No usable adapter; the message names the package or driver that brings one."""
+
+
+class DeviceLost(DeviceError):
+    """The device went away; the message names the driver's cause."""
+
+
+class OutOfMemory(DeviceError):
+    """A budget would be exceeded; the message gives both numbers."""
+
+
+class WrongNumbers(DeviceError):
+    """The adapter failed the start-up self-test: it computes wrong results."""
+
+
+class ContextFull(LlamayError):
+    """A prompt or a generation does not fit the context; the message gives the counts."""
+
+    exit_code = 7
+    http_status = 400
+
+
+class TemplateError(LlamayError):
+    """A chat template failed on these messages; the message quotes the template's words."""
+
+    exit_code = 8
+    http_status = 400

@@ -1,0 +1,1 @@
+"""Pages, page tables and who owns them."""

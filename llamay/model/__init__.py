@@ -1,0 +1,1 @@
+"""Weight binding with the unread audit, and the forward program."""

@@ -1,0 +1,5 @@
+"""Tensor types: one table of block layouts, and a NumPy dequantiser and quantiser for each."""
+
+from llamay.quant.layouts import LAYOUTS, Layout, TensorType
+
+__all__ = ["LAYOUTS", "Layout", "TensorType"]

@@ -1,0 +1,1 @@
+"""The operations and their two executors; the only package below which wgpu is imported."""

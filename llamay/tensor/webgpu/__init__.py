@@ -1,0 +1,1 @@
+"""The WebGPU executor: adapters, device buffers, compiled command lists, tuning."""

@@ -1,0 +1,1 @@
+"""The HTTP surface (comes with its own issue)."""

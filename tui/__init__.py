@@ -1,0 +1,1 @@
+"""The terminal interface (comes with its own issue)."""
