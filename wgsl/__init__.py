@@ -1,0 +1,1 @@
+"""The WGSL kernels, and the composer that turns a template into one kernel."""
