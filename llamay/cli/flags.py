@@ -89,7 +89,9 @@ def flag(parser: argparse.ArgumentParser, *names: str, completes: Completes = ""
     return action
 
 
-def argument(parser: argparse.ArgumentParser, name: str, *, completes: Completes = "", **options: Any) -> argparse.Action:
+def argument(
+    parser: argparse.ArgumentParser, name: str, *, completes: Completes = "", **options: Any
+) -> argparse.Action:
     """Registers a positional argument; options are those of add_argument."""
     action = parser.add_argument(name, **options)
     _completes(parser, action, completes)

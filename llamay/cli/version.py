@@ -1,7 +1,6 @@
 """`llamay version`: what is installed here."""
 
 import argparse
-import importlib.metadata
 import json
 import platform
 
@@ -19,6 +18,8 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import importlib.metadata
+
     versions = {"llamay": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:

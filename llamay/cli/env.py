@@ -1,0 +1,41 @@
+"""`llamay env`: every setting, its value and where the value came from."""
+
+import argparse
+import json
+from dataclasses import fields
+
+from llamay import settings
+from llamay.cli.flags import Parser, json_flag
+
+NAME = "env"
+HELP = "print each setting, its value and where it came from"
+
+
+def configure(parser: Parser) -> None:
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    resolved = settings.resolve()
+    rows = []
+    for setting in fields(settings.Settings):
+        value = getattr(resolved.settings, setting.name)
+        rows.append(
+            {
+                "name": setting.name,
+                "variable": settings.variable(setting.name),
+                "value": value if isinstance(value, int | bool | str) else str(value),
+                "origin": resolved.origins[setting.name],
+                "help": setting.metadata["help"],
+            }
+        )
+    path = settings.config_file()
+    if args.json:
+        print(json.dumps({"config": str(path), "config_exists": path.exists(), "settings": rows}, indent=2))
+        return 0
+    wide = max(len(row["variable"]) for row in rows)
+    for row in rows:
+        shown = json.dumps(row["value"]) if isinstance(row["value"], bool) else row["value"]
+        print(f"{row['variable']:<{wide}}  {shown:<32}  {row['origin']:<20}  # {row['help']}")
+    print(f"\nconfig file  {path}{'' if path.exists() else '  (not there)'}")
+    return 0

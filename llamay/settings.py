@@ -1,0 +1,163 @@
+"""Settings: defaults, overlaid by config.toml, by LLAMAY_* variables and by flags, each value knowing its origin."""
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from llamay.errors import SettingsError
+
+PREFIX = "LLAMAY_"
+CONFIG_VARIABLE = "LLAMAY_CONFIG"  # where config.toml lies, when not in the platform's folder
+NOT_SETTINGS = frozenset({CONFIG_VARIABLE, "LLAMAY_SOAK"})  # variables that are read elsewhere
+
+KV_FORMATS = ("f32", "f16")
+
+
+def _config_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "llamay"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "llamay"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llamay"
+
+
+def _models_folder() -> Path:
+    return Path.home() / ".llamay" / "models"
+
+
+def _cache_folder() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "llamay" / "cache"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "llamay"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llamay"
+
+
+def _says(help: str) -> dict[str, str]:
+    return {"help": help}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the machine's owner may choose; every field is also LLAMAY_<NAME> and a key of config.toml."""
+
+    backend: str = field(default="auto", metadata=_says("where to compute: auto, webgpu, webgpu:NAME or numpy"))
+    model: str = field(default="", metadata=_says("the model commands use when none is named"))
+    models: Path = field(default_factory=_models_folder, metadata=_says("the folder of installed models"))
+    cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
+    context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 8192"))
+    kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32 or f16"))
+    require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
+
+    def __post_init__(self) -> None:
+        word, _, name = self.backend.partition(":")
+        if word not in ("auto", "webgpu", "numpy") or (":" in self.backend and (word != "webgpu" or not name)):
+            raise SettingsError(f"backend is {self.backend!r}; it may be auto, webgpu, webgpu:NAME or numpy")
+        if self.kv not in KV_FORMATS:
+            raise SettingsError(f"kv is {self.kv!r}; it may be {' or '.join(KV_FORMATS)}")
+        if self.context < 0:
+            raise SettingsError(f"context is {self.context}; it may be 0 (the model's own) or a number of tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings, and for each field where its value came from: default, a file, a variable or a flag."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def config_file(environ: Mapping[str, str] = os.environ) -> Path:
+    """The config file that is read when it exists."""
+    named = environ.get(CONFIG_VARIABLE)
+    return Path(named).expanduser() if named else _config_folder() / "config.toml"
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def load(flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in force; `flags` maps field names to values, None meaning not given."""
+    return resolve(flags).settings
+
+
+def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Resolved:
+    """Overlays the four sources.
+
+    Raises SettingsError, naming the source, for an unknown key or a value of the wrong
+    type.  An unreadable config file is an error; a missing one is not, unless LLAMAY_CONFIG names it.
+    """
+    types = {setting.name: setting.type for setting in fields(Settings)}
+    values: dict[str, Any] = {}
+    origins = dict.fromkeys(types, "default")
+    for origin, name, value in [*_from_file(environ, types), *_from_environment(environ, types)]:
+        values[name], origins[name] = _convert(origin, name, types[name], value), origin
+    for name, value in (flags or {}).items():
+        if value is not None:
+            values[name], origins[name] = _convert(f"the flag for {name}", name, types[name], value), "flag"
+    return Resolved(Settings(**values), origins)
+
+
+def _from_file(environ: Mapping[str, str], known: Iterable[str]) -> list[tuple[str, str, Any]]:
+    path = config_file(environ)
+    if not path.exists():
+        if CONFIG_VARIABLE in environ:
+            raise SettingsError(f"{CONFIG_VARIABLE} names {path}, and there is no such file")
+        return []
+    import tomllib
+
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path}: {error}") from error
+    for key in table:
+        if key not in known:
+            raise SettingsError(f"{path}: no setting {key!r}{_nearest(key, known)} (`llamay env` lists them)")
+    return [(str(path), key, value) for key, value in table.items()]
+
+
+def _from_environment(environ: Mapping[str, str], known: Iterable[str]) -> list[tuple[str, str, Any]]:
+    found = []
+    by_variable = {variable(name): name for name in known}
+    for key, value in environ.items():
+        if not key.startswith(PREFIX) or key in NOT_SETTINGS:
+            continue
+        if key not in by_variable:
+            raise SettingsError(
+                f"no setting has the variable {key}{_nearest(key, by_variable)} (`llamay env` lists them)"
+            )
+        if value:  # set but empty is how shells unset for one command
+            found.append((key, by_variable[key], value))
+    return found
+
+
+def _convert(origin: str, name: str, type_: Any, value: Any) -> Any:
+    """Checks a value's type; text from a variable or a flag is parsed, a TOML value must have the type."""
+    if type_ is Path and isinstance(value, str | Path):
+        return Path(value).expanduser()
+    if type_ is bool:
+        words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+    elif type_ is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.removeprefix("-").isdecimal():
+            return int(value)
+    elif type_ is str and isinstance(value, str):
+        return value
+    expected = {bool: "true or false", int: "a whole number", str: "text", Path: "a path"}[type_]
+    raise SettingsError(f"{origin}: {name} is {value!r}; expected {expected}")
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
