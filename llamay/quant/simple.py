@@ -49,8 +49,9 @@ def read_f16(blocks: Bytes, out: Floats) -> None:
     """Exact for every half; a NaN turns quiet and keeps sign and payload on every processor."""
     half = blocks.view("<f2")
     out[...] = half
-    nan = np.isnan(half)
-    if nan.any():
+    size = blocks.view("<u2") & 0x7FFF
+    if size.max() > 0x7C00:
+        nan = size > 0x7C00
         bits = half[nan].view("<u2").astype(np.uint32)
         out[nan] = ((bits & 0x8000) << 16 | 0x7FC00000 | (bits & 0x3FF) << 13).view(np.float32)
 
