@@ -1,0 +1,43 @@
+"""Which executor a model gets: an adapter through WebGPU, or NumPy and the reason for it."""
+
+from dataclasses import dataclass
+
+from llamay.errors import NoAdapter
+from llamay.settings import Settings
+from llamay.tensor.webgpu import adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An adapter, or None for NumPy, with the reason in one clause."""
+
+    backend: str  # webgpu or numpy
+    adapter: adapters.Adapter | None
+    reason: str
+    adapters: tuple[adapters.Adapter, ...]
+    fallback: bool = False  # numpy, though an adapter would have been taken
+
+
+def choose(settings: Settings) -> Choice:
+    """Decides by `settings.backend`: `numpy`, `webgpu`, `webgpu:NAME`, or `auto`, the best adapter else NumPy.
+
+    Raises NoAdapter when an adapter was asked for, by backend or by require_webgpu, and none fits.
+    """
+    word, _, name = settings.backend.partition(":")
+    if word == "numpy":
+        return Choice("numpy", None, "it was asked for", _listed())
+    try:
+        adapter, reason = adapters.choose(name)
+    except NoAdapter as error:
+        if word == "webgpu" or settings.require_webgpu:
+            raise
+        return Choice("numpy", None, str(error), (), fallback=True)
+    return Choice("webgpu", adapter, reason, adapters.adapters())
+
+
+def _listed() -> tuple[adapters.Adapter, ...]:
+    """The adapters, for the list only: where wgpu cannot be loaded NumPy needs none."""
+    try:
+        return adapters.adapters()
+    except NoAdapter:
+        return ()
