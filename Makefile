@@ -1,0 +1,45 @@
+# `make run` answers a prompt and `make test` proves it right; both bring what they need.
+VENV   := .venv
+PYTHON := $(VENV)/bin/python
+LLAMAY := $(PYTHON) -m llamay
+PYTEST := $(PYTHON) -m pytest -q
+MODEL  ?=
+PROMPT ?= In one sentence: what is the sea?
+TESTS  ?= tests
+
+.PHONY: run test soak bench lint types wheel docs clean
+
+run: $(VENV)/.package
+	@.ci/adapter $(PYTHON)
+	@.ci/answer $(PYTHON) "$(MODEL)" "$(PROMPT)"
+
+test: $(VENV)/.dev
+	@.ci/adapter $(PYTHON)
+	$(PYTEST) $(TESTS)
+
+soak: $(VENV)/.dev
+	$(PYTEST) -m soak
+
+bench: $(VENV)/.package
+	@.ci/adapter $(PYTHON)
+	$(LLAMAY) bench $(if $(MODEL),-m $(MODEL)) -prompt 128 -gen 64 -reps 5
+
+lint: $(VENV)/.dev
+	$(PYTHON) -m ruff check .
+
+types: $(VENV)/.dev
+	@.ci/typed
+	$(PYTHON) -m mypy
+
+wheel: $(VENV)/.dev
+	$(PYTHON) .ci/wheel.py
+
+docs: $(VENV)/.dev
+	$(PYTHON) docs/make_cli.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+# the test tools come on top of the package, so .dev makes both stamps
+$(VENV)/.package $(VENV)/.dev: pyproject.toml
+	@.ci/install $(VENV) $(@F)
