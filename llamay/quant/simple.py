@@ -110,7 +110,8 @@ def write_bf16(values: Floats) -> Bytes:
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = (bits + (((bits >> 16) & 1) + 0x7FFF).astype(np.uint32)) >> 16
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(nan, bits >> 16 | 64, rounded).astype("<u2").view(np.uint8)
+    high: NDArray[np.uint16] = np.where(nan, bits >> 16 | 64, rounded).astype("<u2")
+    return high.view(np.uint8)
 
 
 def inverse(scale: Floats) -> Floats:
