@@ -1,1 +1,8 @@
-"""From GGUF metadata to a Config, or a refusal by name."""
+"""From metadata to a Config: the table of architectures and the names that reach them."""
+
+from llamay.arch.config import Config, Rotary, Scaling
+from llamay.arch.describe import describe
+from llamay.arch.rope import frequencies
+from llamay.arch.table import ARCHITECTURES, BY_NAME, Architecture
+
+__all__ = ["ARCHITECTURES", "BY_NAME", "Architecture", "Config", "Rotary", "Scaling", "describe", "frequencies"]

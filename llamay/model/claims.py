@@ -1,0 +1,79 @@
+"""Claiming a file's tensors by name, shape checked, so that what nobody claimed can be told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamay.errors import MalformedFile, Unsupported
+from llamay.quant import dequantize, supported
+from llamay.tensor.program import Floats, Matrix
+
+if TYPE_CHECKING:
+    from llamay.gguf import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Which of the file's tensors the program reads."""
+
+    read: int
+    total: int
+    unread: tuple[str, ...]
+
+    def __str__(self) -> str:
+        rest = ", ".join(self.unread) if self.unread else "none"
+        return f"tensor audit {self.read} of {self.total} tensors read, {rest} unread"
+
+
+@dataclass(slots=True)
+class Claims:
+    """The tensors of one file and the names claimed so far.
+
+    Every claim raises MalformedFile where a tensor is missing or has another shape than
+    expected, and Unsupported where its type cannot be read.
+    """
+
+    tensors: "Mapping[str, Tensor]"
+    claimed: set[str] = field(default_factory=set)
+
+    def has(self, name: str) -> bool:
+        """Whether the file holds the tensor; claims nothing."""
+        return name in self.tensors
+
+    def matrix(self, name: str, rows: int, columns: int, order: NDArray[np.int64] | None = None) -> Matrix:
+        """The tensor as a matrix [rows, columns], its rows to be loaded in `order`."""
+        tensor = self._claim(name, (columns, rows))
+        return Matrix(name, tensor.type, rows, columns, lambda: tensor.data, order, tensor.release)
+
+    def vector(self, name: str, length: int) -> Floats:
+        """The tensor as float32 [length]."""
+        tensor = self._claim(name, (length,))
+        return dequantize(tensor.type, tensor.data).reshape(length)
+
+    def audit(self) -> Audit:
+        """What was claimed of what there is."""
+        unread = tuple(name for name in self.tensors if name not in self.claimed)
+        return Audit(len(self.claimed), len(self.tensors), unread)
+
+    def _claim(self, name: str, shape: tuple[int, ...]) -> "Tensor":
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            raise MalformedFile(f"the file has no tensor {name}, expected with shape {list(shape)}")
+        found = tuple(tensor.shape)
+        if _trimmed(found) != _trimmed(shape):
+            raise MalformedFile(f"tensor {name} has shape {list(found)}, expected {list(shape)}")
+        if not supported(tensor.type):
+            raise Unsupported(f"tensor {name} has type {tensor.type.name}, which llamay does not read yet")
+        self.claimed.add(name)
+        return tensor
+
+
+def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without trailing ones, which some writers add and others leave out."""
+    length = len(shape)
+    while length > 1 and shape[length - 1] == 1:
+        length -= 1
+    return shape[:length]
