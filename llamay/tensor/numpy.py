@@ -1,0 +1,238 @@
+"""The NumPy executor: runs a Program eagerly, in float32 for use or float64 as the twin of every kernel."""
+
+import os
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamay.errors import UsageError
+from llamay.quant import dequantize
+from llamay.sample import Sampling
+from llamay.tensor import twins
+from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Program, Qkv, Residual, Rope
+from llamay.tensor.stable import choose
+from llamay.tensor.twins import SPLIT
+from llamay.tensor.twins.linear import Real
+from llamay.tensor.view import View
+from llamay.tensor.weights import TILE, Plain, Tiled, sum_length
+
+QUERIES = 64  # tokens of one sequence whose attention is computed together
+
+
+class NumpyExecutor:
+    """Runs one Program over a pool of KV pages, on the CPU.
+
+    With `precise` everything is float64.  Weights are dequantised once and held while that
+    takes at most half of the machine's memory, else a strip at a time at every use;
+    `residence` says which.  `hold` decides it instead where given.
+    """
+
+    name = "numpy"
+
+    def __init__(self, program: Program, pages: int, *, precise: bool = False, hold: bool | None = None) -> None:
+        self.program = program
+        self.pages = pages
+        self._dtype: type[np.floating[Any]] = np.float64 if precise else np.float32
+        linears = _linears(program)
+        need = sum(linear.rows * linear.columns for linear in linears) * np.dtype(self._dtype).itemsize
+        hold = need <= _memory() // 2 if hold is None else hold
+        self.residence = (
+            f"{need / 2**20:.0f} MiB of dequantised weights held"
+            if hold
+            else f"weights dequantised as they are used ({need / 2**20:.0f} MiB would not fit in half of memory)"
+        )
+        self._stable = choose(_shapes(program), self._dtype)
+        self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}"
+        self._products: dict[int, Callable[[Real], Real]] = {
+            id(linear): Plain.load(linear, hold) if precise else Tiled.load(linear, self._stable, hold)
+            for linear in linears
+        }
+        self._keys = [np.zeros((op.kv_heads, op.head_dim, pages * PAGE), self._dtype) for op in program.layers]
+        self._values = [np.zeros((op.kv_heads, pages * PAGE, op.head_dim), self._dtype) for op in program.layers]
+        self._samplings: tuple[Sampling, ...] = ()
+        self._last: Batch | None = None
+        self._ids = np.empty(0, np.int32)
+        self._done: deque[NDArray[np.int32]] = deque()
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Computes the batch and returns logits [outputs, vocabulary]."""
+        return self.logits(batch).astype(np.float32, copy=False)
+
+    def logits(self, batch: Batch) -> Real:
+        """As forward, in the executor's own type."""
+        step = _Step(self._checked(batch), self._dtype)
+        h = branch = np.empty(0, self._dtype)
+        with np.errstate(over="ignore"):  # exp of a large gate: 1 / (1 + inf) is the right 0
+            for op in self.program.operations:
+                match op:
+                    case Embed():
+                        rows = dequantize(op.table.type, op.table.read()[batch.tokens])
+                        h = twins.embed(rows.astype(self._dtype, copy=False), op.scale)
+                    case Qkv():
+                        branch = self._qkv(op, step, h)
+                    case Attend():
+                        branch = self._attend(op, step, branch)
+                    case Gated():
+                        x = _norm(h, op.norm)
+                        branch = twins.gated(self._linear(op.gate, x), self._linear(op.up, x), op.activation)
+                    case Residual():
+                        h = self._residual(op, h, branch)
+                    case Head():
+                        y = self._linear(op.linear, _norm(h[batch.outputs], op.norm))
+                        h = twins.head(y, op.scale, op.softcap)
+        return h
+
+    def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
+        """Sets the sampling of each output slot, and the tokens its penalties have seen so far."""
+        self._samplings = samplings
+
+    def submit(self, batch: Batch | None, steps: int) -> None:
+        """Computes `steps` steps at once; the ids wait for collect."""
+        ids = np.empty((steps, len(self._samplings)), np.int32)
+        for step in range(steps):
+            current = batch if step == 0 and batch is not None else self._next()
+            ids[step] = twins.pick(self.logits(current))
+            self._last = current
+            self._ids = ids[step]
+        self._done.append(ids)
+
+    def collect(self) -> NDArray[np.int32]:
+        """The token ids [steps, outputs] of the oldest submission."""
+        if not self._done:
+            raise UsageError("collect was called with no submission outstanding")
+        return self._done.popleft()
+
+    def close(self) -> None:
+        """Drops weights and pages."""
+        self._products.clear()
+        self._keys.clear()
+        self._values.clear()
+
+    def _linear(self, linear: Linear, x: Real) -> Real:
+        return self._products[id(linear)](x)
+
+    def _qkv(self, op: Qkv, step: "_Step", h: Real) -> Real:
+        """Stores the rows' keys and values; returns q [T, heads, hd], turned and scaled."""
+        y = self._linear(op.linear, _norm(h, op.norm))
+        q, k, v = twins.qkv(y, op.heads, op.kv_heads, op.head_dim)
+        q = q if op.q_norm is None else _norm(q, op.q_norm)
+        k = k if op.k_norm is None else _norm(k, op.k_norm)
+        if op.rope is not None:
+            cos, sin = step.rotation(op.rope)
+            q, k = twins.rope(q, cos, sin), twins.rope(k, cos, sin)
+        twins.rope_store(self._keys[op.layer], self._values[op.layer], step.slots, k, v)
+        return q * op.scale
+
+    def _attend(self, op: Attend, step: "_Step", q: Real) -> Real:
+        """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * hd]."""
+        keys, values = self._keys[op.layer], self._values[op.layer]
+        group = op.heads // op.kv_heads
+        out = np.empty((len(q), op.heads * op.head_dim), q.dtype)
+        for view in step.views:
+            count = len(view.rows)
+            rows = q[view.rows].reshape(count, op.kv_heads, group, op.head_dim)
+            rows = rows.transpose(1, 2, 0, 3).reshape(op.kv_heads, group * count, op.head_dim)
+            partials = []
+            for split in view.splits(op.window):
+                visible = None if split.visible is None else np.tile(split.visible, (group, 1))
+                k, v = split.read(keys, values)
+                partials.append(twins.attention(rows, k, v, visible, op.softcap, self._stable.product))
+            value = twins.attention_combine(partials).reshape(op.kv_heads, group, count, op.head_dim)
+            out[view.rows] = value.transpose(2, 0, 1, 3).reshape(count, -1)
+        return out
+
+    def _residual(self, op: Residual, h: Real, branch: Real) -> Real:
+        y = self._linear(op.linear, branch)
+        if op.post_norm is None:
+            return twins.residual(h, y, op.scale)
+        return twins.norm_add(h, y, op.post_norm.weight, op.post_norm.eps, op.scale)
+
+    def _next(self) -> Batch:
+        """The step after the last one: each output slot's token, one position later."""
+        if self._last is None:
+            raise UsageError("the first submission needs a batch to continue from")
+        last = self._last
+        return Batch(
+            tokens=self._ids,
+            positions=last.positions[last.outputs] + np.int32(1),
+            sequences=last.sequences[last.outputs],
+            tables=last.tables,
+            outputs=np.arange(len(last.outputs), dtype=np.int32),
+        )
+
+    def _checked(self, batch: Batch) -> Batch:
+        """The batch, or UsageError where it names a token, position or page that is not there."""
+        rows = len(batch.tokens)
+        if not (rows and len(batch.positions) == rows and len(batch.sequences) == rows):
+            raise UsageError(f"a batch needs as many positions and sequences as its {rows} tokens, and at least one")
+        if batch.tokens.min() < 0 or batch.tokens.max() >= self.program.vocabulary:
+            raise UsageError(f"a batch holds a token outside the vocabulary of {self.program.vocabulary}")
+        for index, table in enumerate(batch.tables):
+            positions = batch.positions[batch.sequences == index]
+            if len(positions) and int(positions.max()) >= len(table) * PAGE:
+                raise UsageError(f"position {positions.max()} lies beyond the {len(table)} pages of its table")
+            if len(table) and (table.min() < 0 or table.max() >= self.pages):
+                raise UsageError(f"a table names a page outside the pool of {self.pages}")
+        return batch
+
+
+class _Step:
+    """What all layers of one forward step share: where rows are stored, what they see, how they turn."""
+
+    def __init__(self, batch: Batch, dtype: type[np.floating[Any]]) -> None:
+        self._batch = batch
+        self._dtype = dtype
+        self._rotations: dict[int, tuple[Real, Real]] = {}
+        self.slots = np.empty(len(batch.tokens), np.int64)  # of each row
+        self.views: list[View] = []
+        for index, table in enumerate(batch.tables):
+            rows = np.flatnonzero(batch.sequences == index)
+            positions = batch.positions[rows]
+            self.slots[rows] = table[positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
+            for start in range(0, len(rows), QUERIES):
+                some = slice(start, start + QUERIES)
+                self.views.append(View(rows[some], positions[some], table))
+
+    def rotation(self, rope: Rope) -> tuple[Real, Real]:
+        """cos and sin of the rows' positions."""
+        found = self._rotations.get(id(rope))
+        if found is None:
+            found = self._rotations[id(rope)] = twins.rotation(self._batch.positions, rope, self._dtype)
+        return found
+
+
+def _norm(x: Real, norm: Norm) -> Real:
+    return twins.rms_norm(x, norm.weight, norm.eps)
+
+
+def _linears(program: Program) -> list[Linear]:
+    """Every linear of the program, in order of use."""
+    found: list[Linear] = []
+    for op in program.operations:
+        match op:
+            case Qkv() | Residual() | Head():
+                found.append(op.linear)
+            case Gated():
+                found += [op.gate, op.up]
+            case Embed() | Attend():
+                pass
+    return found
+
+
+def _shapes(program: Program) -> set[tuple[int, int]]:
+    """[K, N] of every product that must not depend on its number of rows."""
+    tiles = {(sum_length(linear.columns), TILE) for linear in _linears(program)}
+    scores = {(op.head_dim, SPLIT) for op in program.layers}
+    return tiles | scores | {(SPLIT, head_dim) for head_dim, _ in scores}
+
+
+def _memory() -> int:
+    """Bytes of physical memory, or 8 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30

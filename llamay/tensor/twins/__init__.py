@@ -1,0 +1,29 @@
+"""The maths of every kernel in NumPy, one function each, under the kernel's name.
+
+The functions compute in the type of their arrays: float64 as the twins that kernels are
+checked against, float32 as the NumPy executor.  `T` tokens, `H` hidden size, `hd` head size.
+"""
+
+from llamay.tensor.twins.attention import SPLIT, Partial, attention, attention_combine
+from llamay.tensor.twins.linear import embed, gated, head, linear, norm_add, qkv, residual, rms_norm
+from llamay.tensor.twins.rope import rope, rope_store, rotation
+from llamay.tensor.twins.sampling import pick
+
+__all__ = [
+    "SPLIT",
+    "Partial",
+    "attention",
+    "attention_combine",
+    "embed",
+    "gated",
+    "head",
+    "linear",
+    "norm_add",
+    "pick",
+    "qkv",
+    "residual",
+    "rms_norm",
+    "rope",
+    "rope_store",
+    "rotation",
+]

@@ -1,0 +1,58 @@
+"""Twins of attention: one split of the positions at a time, then the splits combined in a fixed order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from llamay.tensor.twins.linear import Real, softcap
+
+SPLIT = 256  # positions a split; the combination order follows from it alone, so bits do not depend on the batch
+MASKED = -3e38  # WGSL may assume that there are no infinities
+
+Product = Callable[[Any, Any], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Partial:
+    """What one split adds to a softmax: its largest score, the sum of exponentials, and the weighted values."""
+
+    peak: Real  # [kv_heads, rows, 1]
+    total: Real  # [kv_heads, rows, 1]
+    value: Real  # [kv_heads, rows, hd]
+
+
+def attention(
+    q: Real,
+    keys: Real,
+    values: Real,
+    visible: NDArray[np.bool_] | None,
+    cap: float = 0.0,
+    product: Product = np.matmul,
+) -> Partial:
+    """One split: q [kv_heads, rows, hd] (scaled), keys [kv_heads, hd, S], values [kv_heads, S, hd].
+
+    `visible` [rows, S] says which positions a row sees (None: all).  A row that sees nothing here
+    gets a peak of -3e38, so that combining adds exactly nothing.
+    """
+    scores = softcap(product(q, keys), cap)
+    if visible is not None:
+        scores = np.where(visible, scores, scores.dtype.type(MASKED))
+    peak = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - peak)
+    return Partial(peak, weights.sum(axis=-1, keepdims=True), product(weights, values))
+
+
+def attention_combine(partials: Sequence[Partial]) -> Real:
+    """The softmax over all splits [kv_heads, rows, hd], summed in ascending order of positions."""
+    if len(partials) == 1:
+        return partials[0].value / partials[0].total
+    peak = np.maximum.reduce([partial.peak for partial in partials])
+    total, value = np.zeros_like(peak), np.zeros_like(partials[0].value)
+    for partial in partials:
+        weight = np.exp(partial.peak - peak)
+        total += weight * partial.total
+        value += weight * partial.value
+    return value / total
