@@ -1,17 +1,14 @@
 """Reading the header front to back: every length is checked against the file before it is used."""
 
 import mmap
-import struct
 from typing import Any
 
 from llamay.errors import MalformedFile, ModelFileError
-from llamay.gguf.values import NUMBERS, U32, U64, Array, Text, Value, ValueType, decode, quoted
+from llamay.gguf.values import NUMBERS, SCALARS, U32, U64, Array, Text, Value, ValueType, decode, quoted
 
 MAX_NAME = 65_535  # bytes of a key or a tensor name, the format's own limit
 MAX_DEPTH = 4  # arrays of arrays of ...
 EAGER_TEXT = 4 << 20  # bytes of string values decoded at once; further ones wait until asked
-
-_SCALARS = {type: struct.Struct("<" + dtype.char) for type, dtype in NUMBERS.items() if type is not ValueType.BOOL}
 
 
 class Cursor:
@@ -72,7 +69,7 @@ class Cursor:
             if byte > 1:
                 raise self.fail(f"{quoted(key)} is a boolean of {byte}, 0 or 1 expected")
             return byte == 1
-        layout = _SCALARS[type]
+        layout = SCALARS[type]
         found: Any = layout.unpack_from(self._view, self.take(layout.size, quoted(key)))[0]
         number: int | float = found
         return number

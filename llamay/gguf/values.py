@@ -44,6 +44,10 @@ NUMBERS: dict[ValueType, np.dtype[Any]] = {
     ValueType.FLOAT64: np.dtype("<f8"),
 }
 
+SCALARS: dict[ValueType, struct.Struct] = {
+    type: struct.Struct("<" + code) for type, code in zip(NUMBERS, "BbHhIif?Qqd", strict=True)
+}
+
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from llamay.errors import ModelFileError, UsageError
 from llamay.gguf.parse import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, MAX_DIMENSIONS
-from llamay.gguf.values import NUMBERS, Array, Typed, ValueType
+from llamay.gguf.values import NUMBERS, SCALARS, Array, Typed, ValueType
 from llamay.quant import LAYOUTS, TensorType
 
 Content = bytes | memoryview | NDArray[Any]
@@ -139,7 +139,7 @@ def _nbytes(name: str, type: TensorType, shape: Sequence[int]) -> int:
 def _write_tensor(file: BinaryIO, tensor: TensorSource, alignment: int) -> None:
     name, type, shape, source = tensor
     content = source() if callable(source) else source
-    raw = memoryview(np.ascontiguousarray(content)) if isinstance(content, np.ndarray) else memoryview(content)
+    raw = np.ascontiguousarray(content).data if isinstance(content, np.ndarray) else memoryview(content)
     expected = _nbytes(name, type, shape)
     if raw.nbytes != expected:
         raise UsageError(f"tensor {name!r} came with {raw.nbytes:,} bytes, {expected:,} expected")
@@ -209,7 +209,7 @@ def _scalar(key: str, type: ValueType, value: Any) -> bytes:
         return struct.pack("<Q", len(raw)) + raw
     if type in NUMBERS and isinstance(value, int | float | np.number | np.bool_):
         try:
-            return struct.pack("<" + NUMBERS[type].char, value)
+            return SCALARS[type].pack(value)
         except (struct.error, OverflowError) as error:
             raise UsageError(f"{key!r}: {value!r} is no {type.name.lower()}: {error}") from error
     raise UsageError(f"{key!r}: {value!r:.80} is no {type.name.lower()}")

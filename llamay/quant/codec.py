@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.errors import Unsupported, UsageError
-from llamay.quant import k, simple
+from llamay.quant import k, k_write, simple
 from llamay.quant.layouts import LAYOUTS, Layout, TensorType
 
 Bytes = NDArray[np.uint8]
@@ -42,6 +42,12 @@ _WRITE: dict[TensorType, Callable[[Floats], Bytes]] = {
     TensorType.Q5_1: simple.write_q5_1,
     TensorType.Q8_0: simple.write_q8_0,
     TensorType.Q8_1: simple.write_q8_1,
+    TensorType.Q2_K: k_write.write_q2_k,
+    TensorType.Q3_K: k_write.write_q3_k,
+    TensorType.Q4_K: k_write.write_q4_k,
+    TensorType.Q5_K: k_write.write_q5_k,
+    TensorType.Q6_K: k_write.write_q6_k,
+    TensorType.Q8_K: k_write.write_q8_k,
 }
 
 
@@ -91,12 +97,15 @@ def quantize(type: TensorType, values: Floats) -> Bytes:
     """float32 `values` [rows, columns] -> uint8 [rows, row_bytes].
 
     The formats with one scale a block give ggml's reference bytes; the K formats search scales by least squares.
-    Unsupported for a type without a writer, UsageError for columns that are not whole blocks.
+    Unsupported for a type without a writer; UsageError for columns that are not whole blocks, and for values that
+    are not finite in a format of blocks.
     """
     layout = _layout(type)
     if values.dtype != np.float32 or values.ndim != 2 or values.shape[1] % layout.elements:
         expected = f"float32 [rows, n * {layout.elements}]"
         raise UsageError(f"{type.name} is made of {expected}, not {values.dtype} {list(values.shape)}")
+    if layout.elements > 1 and not np.isfinite(values).all():
+        raise UsageError(f"{type.name} holds finite values; {np.sum(~np.isfinite(values)):,} are not")
     rows, row_bytes = values.shape[0], layout.row_bytes(values.shape[1])
     raw = np.empty((rows, row_bytes), np.uint8)
     flat, blocks = np.ascontiguousarray(values).reshape(-1, layout.elements), raw.reshape(-1, layout.bytes)

@@ -110,8 +110,8 @@ def write_bf16(values: Floats) -> Bytes:
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = (bits + (((bits >> 16) & 1) + 0x7FFF).astype(np.uint32)) >> 16
     nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    high: NDArray[np.uint16] = np.where(nan, bits >> 16 | 64, rounded).astype("<u2")
-    return high.view(np.uint8)
+    high: NDArray[np.uint32] = np.where(nan, bits >> 16 | 64, rounded)
+    return high.astype(np.uint16).view(np.uint8)
 
 
 def inverse(scale: Floats) -> Floats:
@@ -139,7 +139,7 @@ def _ranged(values: Floats, bits: int) -> tuple[Floats, Floats, Bytes]:
 
 
 def _pack_nibbles(q: Bytes) -> Bytes:
-    return q[:, :16] & 15 | q[:, 16:] << 4
+    return (q[:, :16] & 15 | q[:, 16:] << 4).view(np.uint8)
 
 
 def _pack_fifth(q: Bytes) -> Bytes:
