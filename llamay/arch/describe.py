@@ -1,15 +1,12 @@
 """From a file's metadata and tensor shapes to a Config, or a refusal by name."""
 
 import math
-from typing import TYPE_CHECKING
 
 from llamay.arch.config import Config, Rotary, Scaling
 from llamay.arch.keys import Keys
 from llamay.arch.table import BY_NAME, Architecture
 from llamay.errors import MalformedFile, Unsupported
-
-if TYPE_CHECKING:
-    from llamay.gguf import File
+from llamay.gguf import Array, File
 
 # Far beyond any real model; they only keep a hostile number from becoming an allocation.
 MOST_LAYERS = 4096
@@ -19,7 +16,7 @@ MOST_HEAD_DIM = 1 << 12
 MOST_POSITIONS = (1 << 31) - 1
 
 
-def describe(file: "File") -> Config:
+def describe(file: File) -> Config:
     """The file's network.
 
     Raises Unsupported for an architecture or feature that llamay does not run, and
@@ -38,7 +35,7 @@ def describe(file: "File") -> Config:
     return _config(file, row, keys)
 
 
-def _config(file: "File", row: Architecture, keys: Keys) -> Config:
+def _config(file: File, row: Architecture, keys: Keys) -> Config:
     layers = _layers(file, keys)
     vocabulary, hidden = _embedding(file, keys)
     heads = keys.integers("attention.head_count", layers, 1, MOST_HEADS)
@@ -75,7 +72,7 @@ def _config(file: "File", row: Architecture, keys: Keys) -> Config:
     )
 
 
-def _layers(file: "File", keys: Keys) -> int:
+def _layers(file: File, keys: Keys) -> int:
     layers = keys.integer("block_count", 1, MOST_LAYERS)
     last = f"blk.{layers - 1}."
     if not any(name.startswith(last) for name in file.tensors):
@@ -83,7 +80,7 @@ def _layers(file: "File", keys: Keys) -> int:
     return layers
 
 
-def _embedding(file: "File", keys: Keys) -> tuple[int, int]:
+def _embedding(file: File, keys: Keys) -> tuple[int, int]:
     """Vocabulary and hidden size, from the embedding table and the keys together."""
     hidden = keys.integer("embedding_length", 1, MOST_WIDTH)
     table = file.tensors.get("token_embd.weight")
@@ -93,7 +90,7 @@ def _embedding(file: "File", keys: Keys) -> tuple[int, int]:
         raise MalformedFile(f"token_embd.weight has shape {list(table.shape)}, expected [{hidden}, vocabulary]")
     vocabulary = int(table.shape[1])
     tokens = file.metadata.get("tokenizer.ggml.tokens")
-    count = len(tokens) if hasattr(tokens, "__len__") else 0
+    count = len(tokens) if isinstance(tokens, Array) else 0
     if count > vocabulary:
         raise MalformedFile(f"the tokenizer has {count} tokens, but token_embd.weight only {vocabulary} rows")
     keys.get("vocab_size")  # says the same as the table, or less where rows were padded
@@ -130,7 +127,9 @@ def _windows(row: Architecture, keys: Keys, layers: int) -> tuple[int, ...]:
 def _rotary(row: Architecture, keys: Keys, windows: tuple[int, ...], head_dim: int) -> tuple[Rotary, ...]:
     dimensions = keys.integer("rope.dimension_count", 2, MOST_HEAD_DIM, default=head_dim)
     if dimensions > head_dim or dimensions % 2:
-        raise MalformedFile(f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}")
+        raise MalformedFile(
+            f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}"
+        )
     full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(keys))
     if row.sliding_base is None:
         return (full,) * len(windows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from llamay.errors import MalformedFile
-from llamay.gguf.values import Array
+from llamay.gguf import Array
 
 T = TypeVar("T")
 
@@ -86,7 +86,9 @@ class Keys:
 
     def _entries(self, key: str, value: Array, count: int) -> list[object]:
         if len(value) < count:
-            raise MalformedFile(f"{self.prefix}.{key} has {len(value)} entries, expected one for each of {count} layers")
+            raise MalformedFile(
+                f"{self.prefix}.{key} has {len(value)} entries, expected one for each of {count} layers"
+            )
         entries: list[object] = value.numpy()[:count].tolist()
         return entries
 

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llamay.arch import Config, Rotary, frequencies
 from llamay.errors import MalformedFile
+from llamay.gguf import File
 from llamay.model.claims import Audit, Claims
 from llamay.tensor.program import (
     Attend,
@@ -26,9 +26,6 @@ from llamay.tensor.program import (
     Rope,
 )
 
-if TYPE_CHECKING:
-    from llamay.gguf import File
-
 Order = NDArray[np.int64]
 
 
@@ -40,7 +37,7 @@ class Bound:
     audit: Audit
 
 
-def bind(file: "File", config: Config) -> Bound:
+def bind(file: File, config: Config) -> Bound:
     """Claims the file's tensors for the config's network.
 
     Raises MalformedFile or Unsupported naming the tensor, what was found and what was expected.
@@ -180,5 +177,7 @@ def _stacked(parts: list[Matrix], biases: list[Floats | None]) -> Floats | None:
     """The biases of fused parts, zeros for a part without; None where no part has one."""
     if all(bias is None for bias in biases):
         return None
-    pieces = [np.zeros(part.rows, np.float32) if bias is None else bias for part, bias in zip(parts, biases, strict=True)]
+    pieces = [
+        np.zeros(part.rows, np.float32) if bias is None else bias for part, bias in zip(parts, biases, strict=True)
+    ]
     return np.concatenate(pieces)

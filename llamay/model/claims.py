@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from llamay.errors import MalformedFile, Unsupported
+from llamay.gguf import Tensor
 from llamay.quant import dequantize, supported
 from llamay.tensor.program import Floats, Matrix
-
-if TYPE_CHECKING:
-    from llamay.gguf import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +33,7 @@ class Claims:
     expected, and Unsupported where its type cannot be read.
     """
 
-    tensors: "Mapping[str, Tensor]"
+    tensors: Mapping[str, Tensor]
     claimed: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
@@ -58,7 +55,7 @@ class Claims:
         unread = tuple(name for name in self.tensors if name not in self.claimed)
         return Audit(len(self.claimed), len(self.tensors), unread)
 
-    def _claim(self, name: str, shape: tuple[int, ...]) -> "Tensor":
+    def _claim(self, name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = self.tensors.get(name)
         if tensor is None:
             raise MalformedFile(f"the file has no tensor {name}, expected with shape {list(shape)}")

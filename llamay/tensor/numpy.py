@@ -78,12 +78,11 @@ class NumpyExecutor:
                         branch = self._attend(op, step, branch)
                     case Gated():
                         x = _norm(h, op.norm)
-                        branch = twins.gated(self._linear(op.gate, x), self._linear(op.up, x), op.activation)
+                        branch = twins.activate(self._linear(op.gate, x), self._linear(op.up, x), op.activation)
                     case Residual():
                         h = self._residual(op, h, branch)
                     case Head():
-                        y = self._linear(op.linear, _norm(h[batch.outputs], op.norm))
-                        h = twins.head(y, op.scale, op.softcap)
+                        h = self._head(op, h[batch.outputs])
         return h
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
@@ -95,9 +94,10 @@ class NumpyExecutor:
         ids = np.empty((steps, len(self._samplings)), np.int32)
         for step in range(steps):
             current = batch if step == 0 and batch is not None else self._next()
-            ids[step] = twins.pick(self.logits(current))
+            if len(current.outputs) != len(self._samplings):
+                raise UsageError(f"{len(current.outputs)} outputs, but begin gave {len(self._samplings)} samplings")
+            ids[step] = self._ids = twins.pick(self.logits(current))
             self._last = current
-            self._ids = ids[step]
         self._done.append(ids)
 
     def collect(self) -> NDArray[np.int32]:
@@ -118,14 +118,8 @@ class NumpyExecutor:
     def _qkv(self, op: Qkv, step: "_Step", h: Real) -> Real:
         """Stores the rows' keys and values; returns q [T, heads, hd], turned and scaled."""
         y = self._linear(op.linear, _norm(h, op.norm))
-        q, k, v = twins.qkv(y, op.heads, op.kv_heads, op.head_dim)
-        q = q if op.q_norm is None else _norm(q, op.q_norm)
-        k = k if op.k_norm is None else _norm(k, op.k_norm)
-        if op.rope is not None:
-            cos, sin = step.rotation(op.rope)
-            q, k = twins.rope(q, cos, sin), twins.rope(k, cos, sin)
-        twins.rope_store(self._keys[op.layer], self._values[op.layer], step.slots, k, v)
-        return q * op.scale
+        turn = None if op.rope is None else step.rotation(op.rope)
+        return twins.rope_store(y, op, turn, self._keys[op.layer], self._values[op.layer], step.slots)
 
     def _attend(self, op: Attend, step: "_Step", q: Real) -> Real:
         """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * hd]."""
@@ -134,8 +128,8 @@ class NumpyExecutor:
         out = np.empty((len(q), op.heads * op.head_dim), q.dtype)
         for view in step.views:
             count = len(view.rows)
-            rows = q[view.rows].reshape(count, op.kv_heads, group, op.head_dim)
-            rows = rows.transpose(1, 2, 0, 3).reshape(op.kv_heads, group * count, op.head_dim)
+            grouped = q[view.rows].reshape(count, op.kv_heads, group, op.head_dim)
+            rows = grouped.transpose(1, 2, 0, 3).reshape(op.kv_heads, group * count, op.head_dim)
             partials = []
             for split in view.splits(op.window):
                 visible = None if split.visible is None else np.tile(split.visible, (group, 1))
@@ -150,6 +144,11 @@ class NumpyExecutor:
         if op.post_norm is None:
             return twins.residual(h, y, op.scale)
         return twins.norm_add(h, y, op.post_norm.weight, op.post_norm.eps, op.scale)
+
+    def _head(self, op: Head, h: Real) -> Real:
+        if not len(h):
+            return np.empty((0, self.program.vocabulary), h.dtype)
+        return twins.head(self._linear(op.linear, _norm(h, op.norm)), op.scale, op.softcap)
 
     def _next(self) -> Batch:
         """The step after the last one: each output slot's token, one position later."""

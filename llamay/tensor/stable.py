@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from llamay.tensor.twins.linear import Real
 
 LONGEST_SUM = 320  # OpenBLAS starts a second partial sum beyond this (its GEMM_Q) or larger lengths
-CANDIDATES = (1, 2, 4, 8, 16, 32, 64)
+CANDIDATES = (1, 2, 4, 8, 16, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def choose(shapes: Iterable[tuple[int, int]], dtype: type[np.floating[Any]]) -> 
     alike: dict[bytes, list[int]] = {}
     for group, found in fitting.items():
         alike.setdefault(b"".join(found), []).append(group)
-    # Most sizes, then the largest: a lone row costs little in a group of two, a prompt gains much from one of 64.
-    bits, groups = max(alike.items(), key=lambda item: (len(item[1]), item[1][-1]))
+    # Most sizes, then the smallest: a prompt gains from a large group, a lone row loses by padding to one.
+    bits, groups = max(alike.items(), key=lambda item: (len(item[1]), -item[1][0]))
     return Stable(tuple(groups), f"{zlib.crc32(bits):08x}")
 
 

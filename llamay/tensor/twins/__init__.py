@@ -5,25 +5,25 @@ checked against, float32 as the NumPy executor.  `T` tokens, `H` hidden size, `h
 """
 
 from llamay.tensor.twins.attention import SPLIT, Partial, attention, attention_combine
-from llamay.tensor.twins.linear import embed, gated, head, linear, norm_add, qkv, residual, rms_norm
+from llamay.tensor.twins.linear import activate, embed, head, linear, norm_add, residual, rms_norm, softcap
 from llamay.tensor.twins.rope import rope, rope_store, rotation
 from llamay.tensor.twins.sampling import pick
 
 __all__ = [
     "SPLIT",
     "Partial",
+    "activate",
     "attention",
     "attention_combine",
     "embed",
-    "gated",
     "head",
     "linear",
     "norm_add",
     "pick",
-    "qkv",
     "residual",
     "rms_norm",
     "rope",
     "rope_store",
     "rotation",
+    "softcap",
 ]

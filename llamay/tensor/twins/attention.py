@@ -48,11 +48,13 @@ def attention(
 def attention_combine(partials: Sequence[Partial]) -> Real:
     """The softmax over all splits [kv_heads, rows, hd], summed in ascending order of positions."""
     if len(partials) == 1:
-        return partials[0].value / partials[0].total
+        only: Real = partials[0].value / partials[0].total
+        return only
     peak = np.maximum.reduce([partial.peak for partial in partials])
     total, value = np.zeros_like(peak), np.zeros_like(partials[0].value)
     for partial in partials:
         weight = np.exp(partial.peak - peak)
         total += weight * partial.total
         value += weight * partial.value
-    return value / total
+    combined: Real = value / total
+    return combined

@@ -17,7 +17,8 @@ def embed(rows: Real, scale: float) -> Real:
 def rms_norm(x: Real, weight: Real, eps: float) -> Real:
     """w * x / sqrt(mean(x^2) + eps) over the last axis (Zhang and Sennrich, arXiv 1910.07467)."""
     mean_square = np.mean(np.square(x), axis=-1, keepdims=True)
-    return x * (1.0 / np.sqrt(mean_square + eps)) * weight
+    normed: Real = x * (1.0 / np.sqrt(mean_square + eps)) * weight
+    return normed
 
 
 def linear(x: Real, weight: Real, bias: Real | None = None) -> Real:
@@ -26,14 +27,8 @@ def linear(x: Real, weight: Real, bias: Real | None = None) -> Real:
     return y if bias is None else y + bias
 
 
-def qkv(y: Real, heads: int, kv_heads: int, head_dim: int) -> tuple[Real, Real, Real]:
-    """The fused product [T, rows] as q [T, heads, hd], k and v [T, kv_heads, hd]."""
-    q, k, v = np.split(y, [heads * head_dim, (heads + kv_heads) * head_dim], axis=-1)
-    return q.reshape(-1, heads, head_dim), k.reshape(-1, kv_heads, head_dim), v.reshape(-1, kv_heads, head_dim)
-
-
 def residual(h: Real, y: Real, scale: float = 1.0) -> Real:
-    """h + scale * y."""
+    """The epilogue `residual`: h + scale * y."""
     return h + y if scale == 1.0 else h + y * scale
 
 
@@ -42,8 +37,8 @@ def norm_add(h: Real, y: Real, weight: Real, eps: float, scale: float = 1.0) -> 
     return residual(h, rms_norm(y, weight, eps), scale)
 
 
-def gated(gate: Real, up: Real, activation: Literal["silu", "gelu_tanh"]) -> Real:
-    """activation(gate) * up (Shazeer, arXiv 2002.05202)."""
+def activate(gate: Real, up: Real, activation: Literal["silu", "gelu_tanh"]) -> Real:
+    """activation(gate) * up, also the epilogue `gated` (Shazeer, arXiv 2002.05202)."""
     if activation == "silu":
         return gate / (1.0 + np.exp(-gate)) * up
     inner = math.sqrt(2.0 / math.pi) * (gate + 0.044715 * gate * gate * gate)
@@ -56,5 +51,5 @@ def softcap(x: Real, cap: float) -> Real:
 
 
 def head(y: Real, scale: float, cap: float) -> Real:
-    """Logits of the output product [T, vocabulary]."""
+    """The epilogue `head`: logits of the output product [T, vocabulary]."""
     return softcap(y if scale == 1.0 else y * scale, cap)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.tensor.program import Rope
-from llamay.tensor.twins.linear import Real
+from llamay.tensor.program import Qkv, Rope
+from llamay.tensor.twins.linear import Real, rms_norm
 
 
 def rotation(positions: NDArray[np.int32], rope: Rope, dtype: type[np.floating[Any]]) -> tuple[Real, Real]:
@@ -25,10 +25,23 @@ def rope(x: Real, cos: Real, sin: Real) -> Real:
     return turned
 
 
-def rope_store(keys: Real, values: Real, slots: NDArray[np.int64], k: Real, v: Real) -> None:
-    """Writes k (already turned) and v [T, kv_heads, hd] to the slots [T] of one layer's pages.
+def rope_store(
+    y: Real, op: Qkv, turn: tuple[Real, Real] | None, keys: Real, values: Real, slots: NDArray[np.int64]
+) -> Real:
+    """Finishes the fused product y [T, rows], also the epilogue `qkv`: head norms, rope, k and v into their pages.
 
-    keys [kv_heads, hd, slots], values [kv_heads, slots, hd]; slot = page * 16 + position % 16.
+    keys [kv_heads, hd, slots] and values [kv_heads, slots, hd] are one layer's pages, `slots` [T]
+    says where the rows go (page * 16 + position % 16), `turn` is the rotation of their positions.
+    Returns q [T, heads, hd] times the softmax scale.
     """
+    heads = y.reshape(len(y), -1, op.head_dim)
+    q, k, v = np.split(heads, [op.heads, op.heads + op.kv_heads], axis=1)
+    if op.q_norm is not None:
+        q = rms_norm(q, op.q_norm.weight, op.q_norm.eps)
+    if op.k_norm is not None:
+        k = rms_norm(k, op.k_norm.weight, op.k_norm.eps)
+    if turn is not None:
+        q, k = rope(q, *turn), rope(k, *turn)
     keys[:, :, slots] = k.transpose(1, 2, 0)
     values[:, slots] = v.transpose(1, 0, 2)
+    return q * op.scale
