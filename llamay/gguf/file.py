@@ -143,9 +143,9 @@ def _other_parts(first: Part) -> list[str]:
     folder, name = os.path.split(first.path)
     match = _SPLIT_NAME.fullmatch(name)
     if number:
-        start = f"; open {match['stem']}-00001-of-{match['count']}.gguf" if match else ", the first one"
+        start = f", {match['stem']}-00001-of-{match['count']}.gguf" if match else ""
         raise ModelFileError(
-            f"{first.path} is part {number + 1:,} of a model split in {count:,}: open its first{start}"
+            f"{first.path} is part {number + 1:,} of a model split in {count:,}: open the first part{start}"
         )
     if match is None or (int(match["number"]), int(match["count"])) != (1, count):
         expected = f"...-00001-of-{count:05d}.gguf"
@@ -163,7 +163,7 @@ def _check_part(first: Part, part: Part, number: int) -> None:
     expected = number, _split(first, "split.count")
     if found != expected:
         raise MalformedFile(
-            f"{part.path} says it is part {found[0]} of {found[1]}, {expected[0]} of {expected[1]} expected"
+            f"{part.path} says it is part {found[0] + 1:,} of {found[1]:,}, {expected[0] + 1:,} of {expected[1]:,} expected"
         )
 
 

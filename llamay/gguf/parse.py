@@ -1,5 +1,6 @@
 """One GGUF file: mapped, its header read, and its tensors checked against the file's size."""
 
+import contextlib
 import mmap
 import os
 import stat
@@ -48,11 +49,9 @@ class Part:
     map: mmap.mmap
 
     def close(self) -> None:
-        """Give the mapping back; while views of tensors are alive the last of them does it."""
-        try:
+        """Give the mapping back; while views of tensors are alive it stays, and goes with the last of them."""
+        with contextlib.suppress(BufferError):  # raised for a view that is alive
             self.map.close()
-        except BufferError:
-            pass  # a view is alive: its end unmaps the file
 
 
 @dataclass(frozen=True, slots=True)
