@@ -1,1 +1,58 @@
-"""The WGSL kernels, and the composer that turns a template into one kernel."""
+"""The WGSL kernels, and the composer that turns a template into one kernel.
+
+A kernel is one `.wgsl` file whose entry point has the file's name.  The files stay
+readable WGSL: line statements (`//% for j in range(R)`, `//% if`, `//% include`,
+`//% from "quant/q4_1.wgsl" import weight`) unroll what the drivers must see unrolled,
+and `${ expression }` places a value.  jinja2 does the work; an unknown name is an error.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import jinja2
+
+Choice = int | float | str | bool | tuple[object, ...] | Callable[..., str]
+
+XYZW = "xyzw"
+
+
+@cache
+def _environment() -> "jinja2.Environment":
+    import jinja2
+
+    def load(name: str) -> str | None:
+        resource = files("llamay.wgsl").joinpath(name)
+        return resource.read_text("utf-8") if resource.is_file() else None
+
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(load),
+        line_statement_prefix="//%",
+        line_comment_prefix="//#",
+        variable_start_string="${",
+        variable_end_string="}",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        autoescape=False,
+        extensions=["jinja2.ext.do"],
+    )
+
+
+def compose(name: str, **choices: Choice) -> str:
+    """The WGSL text of kernel `name` under the given choices.
+
+    Raises jinja2.UndefinedError when the template needs a choice that is not given.
+    """
+    template = _environment().get_template(f"{name}.wgsl")
+    return template.render(**choices, c="xyzw")
+
+
+def names() -> list[str]:
+    """Every kernel: the top-level .wgsl files, by name."""
+    return sorted(entry.name.removesuffix(".wgsl") for entry in files("llamay.wgsl").iterdir() if entry.name.endswith(".wgsl"))

@@ -1,0 +1,240 @@
+"""An opened adapter: its queue and limits, its buffers, its compiled kernels, and what became of it."""
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import wgpu
+from numpy.typing import NDArray
+
+from llamay.errors import DeviceError, DeviceLost, OutOfMemory
+from llamay.tensor.webgpu.adapters import Adapter
+from llamay.tensor.webgpu.launch import Launch, launch_for
+from llamay.wgsl import Choice, compose
+
+WANTED_FEATURES = ("subgroup", "timestamp-query")
+PORTABLE = {  # what WebGPU promises everywhere
+    "max-buffer-size": 256 << 20,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-compute-workgroup-storage-size": 16384,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroups-per-dimension": 65535,
+}
+UPLOAD = 8 << 20  # bytes a submit while filling a buffer: one huge write doubles the resident memory
+STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+_BINDING = re.compile(r"@binding\((\d+)\)\s*var<(uniform|storage,\s*read_write|storage,\s*read)>\s*(\w+)\s*:")
+_KINDS = {"uniform": "uniform", "storage,read": "read-only-storage", "storage,read_write": "storage"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A window of device memory."""
+
+    handle: Any
+    offset: int
+    size: int
+
+    def window(self, offset: int, size: int) -> "Buffer":
+        """Bytes [offset, offset + size) of this window."""
+        return Buffer(self.handle, self.offset + offset, size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """A compiled pipeline and the names of its bindings."""
+
+    name: str
+    pipeline: Any
+    layout: Any
+    bindings: dict[str, int]
+
+
+class _LossListener(logging.Handler):
+    """wgpu-py reports a lost device to its logger only; this keeps the words."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.words: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "device was lost" in message and "destroyed" not in message.lower():
+            self.words = message.replace("\n", " ")
+
+
+class Device:
+    """One wgpu device and everything made on it.  Owned by one thread.
+
+    With `portable` only the limits WebGPU promises everywhere are asked for, so that a
+    kernel that needs more fails here as it would on the smallest adapter.
+    """
+
+    def __init__(self, adapter: Adapter, *, portable: bool = False) -> None:
+        self.adapter = adapter
+        features = [] if portable else [name for name in WANTED_FEATURES if name in adapter.features]
+        limits = dict(PORTABLE)
+        if not portable:
+            limits = {name: max(least, int(adapter.handle.limits[name])) for name, least in PORTABLE.items()}
+        self.limits = limits
+        self._loss = _LossListener()
+        logging.getLogger("wgpu").addHandler(self._loss)
+        try:
+            self.handle: Any = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
+        except Exception as error:
+            raise DeviceError(f"the adapter {adapter.name!r} gave no device: {error}") from error
+        self.queue: Any = self.handle.queue
+        self.allocated = 0  # bytes of all buffers alive
+        self._kernels: dict[tuple[Any, ...], Kernel] = {}
+        self._layouts: dict[tuple[Any, ...], Any] = {}
+        self._owned: list[Any] = []
+        subgroup = self._probe_subgroup() if "subgroup" in features else 0
+        self.launch: Launch = launch_for(subgroup, adapter.software)
+
+    @property
+    def name(self) -> str:
+        return self.adapter.name
+
+    def check(self) -> None:
+        """Raises DeviceLost, with the driver's words, once the device is gone."""
+        if self._loss.words:
+            raise DeviceLost(f"{self.name}: {self._loss.words}")
+
+    def buffer(self, size: int, usage: int = STORAGE) -> Buffer:
+        """A zeroed buffer of at least `size` bytes.
+
+        Raises OutOfMemory when it exceeds what the adapter takes in one piece.
+        """
+        size = max(16, (size + 3) & ~3)
+        if size > self.limits["max-buffer-size"]:
+            raise OutOfMemory(
+                f"{self.name} takes buffers of at most {self.limits['max-buffer-size']:,} bytes, {size:,} were asked for"
+            )
+        handle = self.handle.create_buffer(size=size, usage=usage)
+        self._owned.append(handle)
+        self.allocated += size
+        return Buffer(handle, 0, size)
+
+    def upload(self, values: NDArray[Any]) -> Buffer:
+        """A new storage buffer with the bytes of `values`."""
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        buffer = self.buffer(data.nbytes)
+        self.write(buffer, data)
+        return buffer
+
+    def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
+        """Copies bytes into a buffer, in pieces so that the staging memory stays small."""
+        flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        if flat.nbytes % 4:
+            flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
+        for start in range(0, flat.nbytes, UPLOAD):
+            piece = flat[start : start + UPLOAD]
+            self.queue.write_buffer(buffer.handle, buffer.offset + offset + start, piece)
+            if flat.nbytes > UPLOAD:
+                self.flush()
+
+    def flush(self) -> None:
+        """Submits what is queued and waits, so that staging memory is given back."""
+        self.queue.submit([])
+        self.handle._poll_wait()
+
+    def read(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+        """Waits for the device and returns `count` values from byte `offset`; for tests and loading, not for the loop."""
+        size = count * np.dtype(dtype).itemsize
+        data = self.queue.read_buffer(buffer.handle, buffer.offset + offset, (size + 3) & ~3)
+        self.check()
+        return np.frombuffer(data, dtype, count)
+
+    def kernel(self, name: str, **choices: Choice) -> Kernel:
+        """The compiled kernel `name` under these choices; each is compiled once a device."""
+        # callables and tables of planes follow from the format and the launch class, which the rest names
+        key = (name, *sorted((k, str(v)) for k, v in choices.items() if isinstance(v, int | float | str)))
+        if key not in self._kernels:
+            self._kernels[key] = self.compile(name, compose(name, **choices))
+        return self._kernels[key]
+
+    def compile(self, name: str, text: str) -> Kernel:
+        """Compiles WGSL whose entry point is `name`, with the layout its bindings declare."""
+        found = [(int(n), _KINDS[kind.replace(" ", "")], var) for n, kind, var in _BINDING.findall(text)]
+        shape = tuple((number, kind) for number, kind, _ in found)
+        if shape not in self._layouts:
+            entries = [
+                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                for number, kind in shape
+            ]
+            self._layouts[shape] = self.handle.create_bind_group_layout(entries=entries)
+        layout = self._layouts[shape]
+        try:
+            module = self.handle.create_shader_module(code=text)
+            pipeline = self.handle.create_compute_pipeline(
+                layout=self.handle.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": name},
+            )
+        except wgpu.GPUError as error:
+            raise DeviceError(f"{self.name} refuses the kernel {name}: {error}") from error
+        return Kernel(name, pipeline, layout, {var: number for number, _, var in found})
+
+    def bind(self, kernel: Kernel, **buffers: Buffer) -> Any:
+        """A bind group of `kernel` with a buffer for each of its bindings, by name."""
+        if kernel.bindings.keys() != buffers.keys():
+            odd = sorted(kernel.bindings.keys() ^ buffers.keys())
+            raise DeviceError(f"kernel {kernel.name}: bindings do not match at {', '.join(odd)}")
+        entries = [
+            {"binding": number, "resource": {"buffer": b.handle, "offset": b.offset, "size": b.size}}
+            for name, number in kernel.bindings.items()
+            for b in [buffers[name]]
+        ]
+        return self.handle.create_bind_group(layout=kernel.layout, entries=entries)
+
+    def dispatch(self, commands: Sequence[tuple[Kernel, Any, tuple[int, int, int]]]) -> None:
+        """Runs (kernel, bind group, workgroups) in order, in one pass; does not wait."""
+        encoder = self.handle.create_command_encoder()
+        run = encoder.begin_compute_pass()
+        for kernel, group, workgroups in commands:
+            run.set_pipeline(kernel.pipeline)
+            run.set_bind_group(0, group)
+            run.dispatch_workgroups(*workgroups)
+        run.end()
+        self.queue.submit([encoder.finish()])
+
+    def release(self, buffers: Sequence[Buffer]) -> None:
+        """Gives buffers' memory back; the device must be done with them."""
+        for buffer in buffers:
+            if buffer.handle in self._owned:
+                self._owned.remove(buffer.handle)
+                self.allocated -= buffer.handle.size
+                buffer.handle.destroy()
+
+    def close(self) -> None:
+        """Gives everything back.  Safe to call twice."""
+        for handle in self._owned:
+            handle.destroy()
+        self._owned.clear()
+        self._kernels.clear()
+        self.allocated = 0
+        logging.getLogger("wgpu").removeHandler(self._loss)
+
+    def _probe_subgroup(self) -> int:
+        """The size of the subgroups a 32-invocation workgroup is really cut into; 0 when they differ."""
+        text = """
+@group(0) @binding(0) var<storage, read_write> sizes: array<u32>;
+@compute @workgroup_size(32)
+fn probe(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) size: u32) {
+  sizes[lane] = size;
+  sizes[32u + lane] = subgroupAdd(1u);
+}"""
+        try:
+            kernel = self.compile("probe", text)
+        except DeviceError:
+            return 0  # the feature is announced and its built-ins are refused: do without
+        sizes = self.buffer(256)
+        self.dispatch([(kernel, self.bind(kernel, sizes=sizes), (1, 1, 1))])
+        seen = self.read(sizes, np.uint32, 64)
+        self.release([sizes])
+        size = int(seen[0])
+        whole = (seen[:32] == size).all() and (seen[32:] == min(size, 32)).all()
+        return size if whole else 0

@@ -1,0 +1,247 @@
+"""The WebGPU executor: runs a compiled plan, several steps a submission, tokens staying on the device."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import wgpu
+from numpy.typing import NDArray
+
+from llamay.errors import ContextFull, OutOfMemory, UsageError
+from llamay.sample import Sampling
+from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor.program import Program
+from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.encode import Encoder, Step
+from llamay.tensor.webgpu.launch import SPLIT
+from llamay.tensor.webgpu.plan import Command, Plan
+from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
+
+CHUNK = 512  # token rows a step, unless memory says less
+
+
+@dataclass(slots=True, eq=False)
+class _Pending:
+    """A submission whose tokens are not collected yet."""
+
+    staging: Any
+    promise: Any
+    steps: int
+    outputs: int
+
+
+class WebGPUExecutor:
+    """Runs one Program on one Device.  See `llamay.tensor.executor.Executor` for the contract."""
+
+    def __init__(self, device: Device, program: Program, pages: int, *, rows: int = CHUNK, entries: int = 0) -> None:
+        self.device, self.program, self.pages = device, program, pages
+        self.name = device.name
+        self.numerics = device.launch.numerics
+        height = max(device.launch.tokens)
+        self.rows = -(-rows // height) * height
+        # table entries: every page once, and room for sequences that share them
+        self.layout = StateLayout(self.rows, entries or max(4096, 4 * pages))
+        self.plan = Plan(device, program, self.rows, pages, self.layout)
+        self.encoder = Encoder(device)
+        self._pending: deque[_Pending] = deque()
+        self._staging: list[Any] = []
+        self._taken = 0  # steps since begin, as every slot counts them
+        self._outputs = 0  # slots in use
+        self._furthest = 0  # largest position among the slots after what was submitted
+        self._flat: dict[tuple[Any, ...], list[Step]] = {}
+
+    # -- steps
+
+    def forward(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits [outputs, vocabulary] of the batch's output rows."""
+        self._check(batch)
+        self._write_tables(batch)
+        out = np.empty((len(batch.outputs), self.program.vocabulary), np.float32)
+        rows = len(batch.tokens)
+        first = 0
+        while first < rows:
+            count = self._chunk(batch, first)
+            inside = np.flatnonzero((batch.outputs >= first) & (batch.outputs < first + count))
+            self._write_rows(batch, first, count)
+            self._run(self._body(count, batch, first))
+            for at in range(0, len(inside), self.plan.slots):
+                group = inside[at : at + self.plan.slots]
+                self._write_outputs(batch.outputs[group] - first)
+                self._run(self._head(len(group), count))
+                flat = self.device.read(self.plan.logits, np.float32, len(group) * self.program.vocabulary)
+                out[group] = flat.reshape(len(group), -1)
+            first += count
+        self.device.check()
+        return out
+
+    def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
+        """Sets the sampling of each slot; see the protocol."""
+        if len(samplings) > self.plan.slots:
+            raise UsageError(f"{len(samplings)} sequences a step were asked for, at most {self.plan.slots} fit")
+        if any(sampling.temperature > 0 for sampling in samplings):
+            raise UsageError("sampling on the device is not wired yet; temperature 0 works")
+        self._taken = 0
+        self._outputs = len(samplings)
+        self.device.write(self.plan.state, self.layout.slot_rows(), 4 * SLOTS_AT)
+
+    def submit(self, batch: Batch | None, steps: int) -> None:
+        """Queues steps that sample on the device; see the protocol."""
+        if not 0 < steps <= RING:
+            raise UsageError(f"a submission takes 1 to {RING} steps, not {steps}")
+        flat: list[Step] = []
+        if batch is not None:
+            self._prefill(batch)
+            flat += self._batch_tail
+            steps_left = steps - 1
+        else:
+            steps_left = steps
+        for _ in range(steps_left):
+            flat += self._next_step()
+            self._furthest += 1
+        self._send(flat, steps)
+
+    def collect(self) -> NDArray[np.int32]:
+        """Token ids [steps, outputs] of the oldest submission."""
+        if not self._pending:
+            raise UsageError("nothing was submitted")
+        pending = self._pending.popleft()
+        try:
+            pending.promise.sync_wait()
+        except RuntimeError as error:
+            self.device.check()
+            raise UsageError(f"the tokens could not be read back: {error}") from error
+        self.device.check()
+        words = np.frombuffer(pending.staging.read_mapped(), np.uint32)[: pending.steps * SLOTS].copy()
+        pending.staging.unmap()
+        self._staging.append(pending.staging)
+        return words.reshape(pending.steps, SLOTS)[:, : pending.outputs].astype(np.int32)
+
+    @property
+    def dispatches(self) -> int:
+        """Dispatches of one decode step."""
+        return len(self._next_step())
+
+    def close(self) -> None:
+        """Gives the device back."""
+        self._pending.clear()
+        self.device.close()
+
+    # -- parts of a step
+
+    def _prefill(self, batch: Batch) -> None:
+        """Runs all chunks of a batch but the last one's head, which the submission carries."""
+        self._check(batch)
+        self._write_tables(batch)
+        first, rows = 0, len(batch.tokens)
+        while True:
+            count = self._chunk(batch, first)
+            self._write_rows(batch, first, count)
+            if first + count == rows:
+                break
+            self._run(self._body(count, batch, first))
+            first += count
+        if batch.outputs[0] < first:
+            raise UsageError("an output row lies before the last chunk of its batch; give it a batch of its own")
+        self._outputs = len(batch.outputs)
+        self._write_outputs(batch.outputs - first)
+        self._furthest = int(batch.positions[batch.outputs].max()) + 1
+        tail = self._body(count, batch, first) + self._head(self._outputs, count)
+        pick = self.plan.pick(batch=True)
+        self._batch_tail = [*tail, (pick.kernel.pipeline, pick.group, self._outputs, 1, 1)]
+
+    def _body(self, count: int, batch: Batch, first: int) -> list[Step]:
+        long = int(batch.positions[first : first + count].max()) >= SPLIT
+        splits = int(batch.positions[first : first + count].max()) // SPLIT + 1 if long else 1
+        tokens = self.device.launch.tokens_for(count)
+        return self._flatten(self.plan.commands(tokens, batch=True, head=False, long=long), count, 0, splits)
+
+    def _head(self, outputs: int, rows: int) -> list[Step]:
+        tokens = self.device.launch.tokens_for(outputs)
+        commands = [c for c in self.plan.commands(tokens, batch=True, head=True, long=False) if c.outputs]
+        return self._flatten(commands, rows, outputs, 1)
+
+    def _next_step(self) -> list[Step]:
+        """One step that continues from the slots."""
+        count = max(1, self._outputs)
+        long = self._furthest >= SPLIT
+        splits = self._furthest // SPLIT + 1 if long else 1
+        key = (count, splits)
+        if key not in self._flat:
+            tokens = self.device.launch.tokens_for(count)
+            commands = self.plan.commands(tokens, batch=False, head=True, long=long)
+            steps = self._flatten(commands, count, count, splits)
+            pick = self.plan.pick(batch=False)
+            self._flat[key] = [*steps, (pick.kernel.pipeline, pick.group, count, 1, 1)]
+        return self._flat[key]
+
+    @staticmethod
+    def _flatten(commands: list[Command], rows: int, outputs: int, splits: int) -> list[Step]:
+        return [
+            (c.kernel.pipeline, c.group, c.x, -(-(outputs if c.outputs else rows) // c.per), splits if c.split else 1)
+            for c in commands
+        ]
+
+    def _run(self, steps: list[Step]) -> None:
+        self.encoder.submit(steps)
+
+    def _send(self, flat: list[Step], steps: int) -> None:
+        copies = []
+        staging = self._staging.pop() if self._staging else self._new_staging()
+        target = 0
+        left = steps
+        while left:  # the ring may wrap within a submission
+            at = self._taken % RING
+            count = min(left, RING - at)
+            source = 4 * (self.layout.ring_at + at * SLOTS)
+            copies.append((self.plan.state.handle, source, staging, 4 * target * SLOTS, 4 * count * SLOTS))
+            self._taken += count
+            target += count
+            left -= count
+        self.encoder.submit(flat, copies)
+        promise = staging.map_async("READ_NOSYNC")
+        self._pending.append(_Pending(staging, promise, steps, self._outputs))
+
+    def _new_staging(self) -> Any:
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self.device.buffer(4 * RING * SLOTS, usage).handle
+
+    # -- host writes
+
+    def _check(self, batch: Batch) -> None:
+        most = int(batch.positions.max(initial=0))
+        if most >= self.program.context:
+            raise ContextFull(f"position {most} lies outside the context of {self.program.context}")
+        need = np.zeros(len(batch.tables), np.int64)
+        np.maximum.at(need, batch.sequences, batch.positions // PAGE + 1)
+        for index, table in enumerate(batch.tables):
+            if len(table) < need[index]:
+                raise UsageError(f"sequence {index} has {len(table)} pages, its positions need {need[index]}")
+            if len(table) and not 0 <= int(table.min()) <= int(table.max()) < self.pages:
+                raise UsageError(f"sequence {index} names a page outside the pool of {self.pages}")
+        if int(batch.tokens.min(initial=0)) < 0 or int(batch.tokens.max(initial=0)) >= self.program.vocabulary:
+            raise UsageError(f"a token lies outside the vocabulary of {self.program.vocabulary}")
+
+    def _chunk(self, batch: Batch, first: int) -> int:
+        """How many rows from `first` on one step takes: attention's splits must fit their buffer."""
+        count = min(self.rows, len(batch.tokens) - first)
+        splits = int(batch.positions[first : first + count].max()) // SPLIT + 1
+        if splits > 1:
+            count = min(count, max(1, self.plan.split_rows // splits))
+        return count
+
+    def _write_rows(self, batch: Batch, first: int, count: int) -> None:
+        height = max(self.device.launch.tokens)
+        rows = self.layout.batch_rows(batch, first, count, -(-count // height) * height)
+        self.device.write(self.plan.state, rows, 4 * ROWS_AT)
+
+    def _write_outputs(self, rows: NDArray[np.integer[Any]]) -> None:
+        padded = np.zeros(SLOTS, np.uint32)
+        padded[: len(rows)] = rows
+        self.device.write(self.plan.state, padded, 4 * self.layout.outputs_at)
+
+    def _write_tables(self, batch: Batch) -> None:
+        words = self.layout.table_words(batch)
+        if len(words) > self.layout.entries:
+            raise OutOfMemory(f"page tables of {len(words)} entries do not fit the {self.layout.entries} reserved")
+        self.device.write(self.plan.state, words, 4 * self.layout.tables_at)

@@ -1,0 +1,51 @@
+"""How kernels are launched on a class of adapter: the table that fixes the order of every sum.
+
+The tuner may vary only what changes no sum (tokens a workgroup, row lanes, rows); what
+does (k-lanes, reduction) is decided here, by class, never by timing.
+"""
+
+from dataclasses import dataclass
+
+from llamay.tensor.webgpu.formats import Tile
+
+SPLIT = 256  # positions of one attention split: fixed, so that sums depend on the position alone
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One class of adapters."""
+
+    name: str
+    tile: Tile
+    reduce: str  # "subgroup" where one subgroup holds a workgroup, else "shared"
+    broadcast: bool  # x read once a unit and handed round by subgroupBroadcast (needs 8 lanes, 8 row lanes)
+    attention_lanes: int
+    tokens: tuple[int, ...]  # tokens a workgroup a linear may do, ascending
+
+    @property
+    def numerics(self) -> str:
+        """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""
+        return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}"
+
+    def tokens_for(self, rows: int) -> int:
+        """The fewest tokens a workgroup that cover `rows`, else the most there are."""
+        return next((count for count in self.tokens if count >= rows), self.tokens[-1])
+
+
+LAUNCHES = {
+    # one 8-wide vector a workgroup: lavapipe turns a subgroup into one AVX register
+    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4)),
+    # a warp a workgroup
+    "subgroup": Launch("subgroup", Tile(32, 4, 4), "subgroup", False, 32, (1, 2, 4, 8)),
+    # no subgroups at all, or of varying size
+    "portable": Launch("portable", Tile(32, 4, 4), "shared", False, 32, (1, 2, 4, 8)),
+}
+
+
+def launch_for(subgroup: int, software: bool) -> Launch:
+    """The class for an adapter whose probed subgroup size is `subgroup` (0: no subgroups)."""
+    if subgroup == 8 and software:
+        return LAUNCHES["narrow"]
+    if subgroup >= 32:
+        return LAUNCHES["subgroup"]
+    return LAUNCHES["portable"]

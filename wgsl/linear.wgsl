@@ -1,0 +1,152 @@
+//# y[token, row] = sum over k of W[row, k] x[token, k], W one quantised stream of tiles.
+//#
+//# An invocation owns ${R} neighbouring rows of one of ${L} row lanes and, of the inner
+//# axis, the superblocks of one of ${KL} k-lanes; a workgroup does ${MT} tokens.  The
+//# order of the sum is: element by element within a group that shares a scale, group by
+//# group, then over the k-lanes.  It depends on nothing else.
+//% include "include/dims.wgsl"
+@group(0) @binding(0) var<uniform> dims: Dims;
+@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;  // [tile][step][plane][lane]
+@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;  // [token, k / 4]
+//% from "quant/" ~ format ~ ".wgsl" import open, setup, weight, fold with context
+//% from "epilogue/" ~ epilogue ~ ".wgsl" import bindings, input_row, finish with context
+${bindings()}
+//% include "include/reduce.wgsl"
+//% if normed
+//% include "include/norm.wgsl"
+//% endif
+//% if KL > 1 and reduce == "shared"
+var<workgroup> partial_y: array<f32, ${S * R * MT}>;
+//% endif
+//% macro load(planes, base)
+//% for p in planes
+//% if p.pair
+let p_${p.name} = select(w[${base} + ${p.offset}u + lane / 2u].xy, w[${base} + ${p.offset}u + lane / 2u].zw, (lane & 1u) == 1u);
+//% else
+//% for v in range(p.vectors)
+let p_${p.name}_${v} = w[${base} + ${p.offset + v * S}u + lane];
+//% endfor
+//% endif
+//% endfor
+//% endmacro
+
+@compute @workgroup_size(${S})
+fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let tile = group.x;
+  let r = lane % ${L}u;
+  let kl = lane / ${L}u;
+  let tile_at = tile * (dims.steps * ${step}u + ${R * L // 4 if bias else 0}u);
+  let at = tile_at + ${R * L // 4 if bias else 0}u;
+//% for t in range(MT)
+  let token${t} = group.y * ${MT}u + ${t}u;
+  let x${t} = ${input_row("token" ~ t)} * dims.x_stride;
+//% for j in range(R)
+  var y${j}_${t} = 0.0;
+//% endfor
+//% endfor
+  for (var s = 0u; s < dims.steps; s++) {
+    let base = at + s * ${step}u;
+    let unit0 = (s * ${KL}u + kl) * ${units}u;
+    ${load(head, "base")}
+//% for j in range(R)
+    ${open(j)}
+//% endfor
+    for (var u = 0u; u < ${units}u; u++) {
+      let b = base + ${head_vectors}u + u * ${unit_vectors}u;
+      ${load(unit, "b")}
+//% for j in range(R)
+      ${setup(j)}
+//% endfor
+//% for t in range(MT)
+//% if broadcast
+      let v${t} = x[x${t} + (unit0 + u) * 8u + lane];
+//% else
+//% for i in range(8)
+      let v${t}_${i} = x[x${t} + (unit0 + u) * 8u + ${i}u];
+//% endfor
+//% endif
+//% endfor
+//% for g in range(32 // G)
+//% for t in range(MT)
+//% if sums
+      var s${t}_${g} = 0.0;
+//% endif
+//% for j in range(R)
+      var a${j}_${t}_${g} = 0.0;
+//% endfor
+//% endfor
+//% for k in range(g * G, g * G + G)
+//% for j in range(R)
+      let w${j}_${k} = ${weight(j, k)};
+//% endfor
+//% for t in range(MT)
+//% if broadcast
+      let x${t}_${k} = subgroupBroadcast(v${t}.${c[k % 4]}, ${k // 4}u);
+//% else
+      let x${t}_${k} = v${t}_${k // 4}.${c[k % 4]};
+//% endif
+//% if sums
+      s${t}_${g} += x${t}_${k};
+//% endif
+//% for j in range(R)
+      a${j}_${t}_${g} = fma(w${j}_${k}, x${t}_${k}, a${j}_${t}_${g});
+//% endfor
+//% endfor
+//% endfor
+//% for t in range(MT)
+//% for j in range(R)
+      y${j}_${t} = ${fold(j, g, "a" ~ j ~ "_" ~ t ~ "_" ~ g, "s" ~ t ~ "_" ~ g, "y" ~ j ~ "_" ~ t)};
+//% endfor
+//% endfor
+//% endfor
+    }
+  }
+//% if KL > 1
+//% if reduce == "subgroup"
+//% for i in range(log2_KL)
+//% for t in range(MT)
+//% for j in range(R)
+  y${j}_${t} += subgroupShuffleXor(y${j}_${t}, ${L * KL // (2 ** (i + 1))}u);
+//% endfor
+//% endfor
+//% endfor
+//% else
+//% for t in range(MT)
+//% for j in range(R)
+  partial_y[${(t * R + j) * S}u + lane] = y${j}_${t};
+//% endfor
+//% endfor
+  workgroupBarrier();
+//% for t in range(MT)
+//% for j in range(R)
+  y${j}_${t} = ${tree((t * R + j) * S)};
+//% endfor
+//% endfor
+//% endif
+//% endif
+  let row = dims.row0 + tile * ${R * L}u + r * ${R}u;
+  let owned = kl == 0u && tile * ${R * L}u + r * ${R}u < dims.rows;
+//% if bias
+//% for v in range(R // 4)
+  let bias${v} = bitcast<vec4<f32>>(w[tile_at + r * ${R // 4}u + ${v}u]);
+//% endfor
+//% endif
+//% for t in range(MT)
+//% if normed
+  let n${t} = norm_scale(${input_row("token" ~ t)}, lane);
+//% endif
+//% for v in range(R // 4)
+//% set raw = "vec4<f32>(" ~ "y" ~ 4 * v ~ "_" ~ t ~ ", y" ~ (4 * v + 1) ~ "_" ~ t ~ ", y" ~ (4 * v + 2) ~ "_" ~ t ~ ", y" ~ (4 * v + 3) ~ "_" ~ t ~ ")"
+//% if normed and bias
+  let z${t}_${v} = fma(${raw}, vec4<f32>(n${t}), bias${v});
+//% elif normed
+  let z${t}_${v} = ${raw} * n${t};
+//% elif bias
+  let z${t}_${v} = ${raw} + bias${v};
+//% else
+  let z${t}_${v} = ${raw};
+//% endif
+//% endfor
+  ${finish(t)}
+//% endfor
+}

@@ -1,0 +1,17 @@
+//# Q6_K: value = (d * scale) * (q - 32), a signed scale for 16 elements; h holds bits 4 and 5.
+//% from "include/fields.wgsl" import nibble, field with context
+//% macro open(j)
+let d${j} = ${half("d", j)};
+//% endmacro
+//% macro setup(j)
+let s${j} = bitcast<i32>(${bits("s", j)});
+//% for g in range(2)
+let d${j}_${g} = d${j} * f32(extractBits(s${j}, ${8 * g}u, 8u));
+//% endfor
+//% endmacro
+//% macro weight(j, k)
+f32(${nibble(j, k)} | ${field("h", j, k, 2, 4)})
+//% endmacro
+//% macro fold(j, g, a, s, y)
+fma(d${j}_${g}, fma(-32.0, ${s}, ${a}), ${y})
+//% endmacro
