@@ -1,0 +1,159 @@
+"""The tokenizer of one model: text to ids, ids to bytes, and what its special tokens are."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from llamay.errors import UsageError
+from llamay.tok.bpe import BytePairs
+from llamay.tok.guess import pretokenizer
+from llamay.tok.sentencepiece import SentencePiece
+from llamay.tok.special import Finder, Spans, roles, strips_after
+from llamay.tok.vocabulary import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+
+SPECIAL = (CONTROL, UNKNOWN, USER_DEFINED)
+SILENT = (CONTROL, UNKNOWN)
+WHITE = re.compile(r"[ \t\n\v\f\r]+")
+
+
+class Tokenizer:
+    """Encodes and decodes; immutable but for caches, so it may be shared between threads.
+
+    kind is "BPE" or "SentencePiece"; pre is the pre-tokenizer in use (None for SentencePiece) and guessed says why it
+    had to be guessed, or is None. bos, eos, eot, eom, unknown and padding are ids or None; end_tokens holds every id
+    that ends a generation. add_bos and add_eos are what add_special=True adds. notes lists what of the file was ignored.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        tokens, special = vocabulary.tokens, vocabulary.special
+        self.ids: dict[str, int] = dict(zip(tokens, range(len(tokens)), strict=True))
+        if len(self.ids) < len(tokens):  # of equal tokens the first counts
+            self.ids = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
+        self.ids.pop("", None)
+        self.pre: str | None
+        self.pre, pre, self.guessed = pretokenizer(vocabulary, self.ids)
+        self.kind = "SentencePiece" if pre is None else "BPE"
+        self._encoder = SentencePiece(vocabulary, self.ids) if pre is None else BytePairs(vocabulary, pre, self.ids)
+        found = roles(vocabulary, self.ids)
+        self.types, self.end_tokens, self.eot, self.eom = found.types, found.end_tokens, found.eot, found.eom
+        self.bos, self.eos = special.get("bos"), special.get("eos")
+        self.unknown, self.padding = special.get("unknown"), special.get("padding")
+        default = pre is None or pre.add_bos
+        self.add_bos = self.bos is not None and (default if vocabulary.add_bos is None else vocabulary.add_bos)
+        self.add_eos = self.eos is not None and bool(vocabulary.add_eos)
+        self.add_space_prefix = pre is None and vocabulary.add_space_prefix is not False
+        self.notes = (*vocabulary.notes, *_unspellable(self._encoder.unspellable()))
+        self._pieces: dict[int, bytes] = {}
+
+    def __len__(self) -> int:
+        """The number of tokens."""
+        return len(self.vocabulary.tokens)
+
+    def encode(
+        self, text: str | bytes, *, add_special: bool = False, parse_special: bool = False, plain: Spans = ()
+    ) -> list[int]:
+        """The ids of a text.
+
+        Tokens the vocabulary calls user-defined are always recognised, control tokens only with `parse_special`, and
+        then not where they touch one of the `plain` spans (start, end; in characters, in order). `add_special` adds
+        what the model expects around a text. Bytes need not be UTF-8. UsageError when the vocabulary cannot spell it.
+        """
+        text = escaped(text)
+        finder = self._all_special if parse_special else self._user_defined
+        ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
+        at, fresh = 0, True  # fresh: at the start of the text, or right after a special token
+        while found := finder.search(text, at, plain):
+            start, end, id = found
+            if start > at:
+                ids += self._plain(text[at:start], fresh)
+            ids.append(id)
+            at, fresh = _past_white(text, end) if id in self._strips_after else end, True
+        if at < len(text):
+            ids += self._plain(text[at:], fresh)
+        return [*ids, self.eos] if add_special and self.add_eos and self.eos is not None else ids
+
+    def _plain(self, text: str, fresh: bool) -> list[int]:
+        return self._encoder.encode(" " + text if fresh and self.add_space_prefix else text)
+
+    @cached_property
+    def _user_defined(self) -> Finder:
+        return Finder(self._of_types(USER_DEFINED))
+
+    @cached_property
+    def _all_special(self) -> Finder:
+        return Finder(self._of_types(*SPECIAL), frozenset(self._of_types(CONTROL, UNKNOWN).values()))
+
+    @cached_property
+    def _strips_after(self) -> frozenset[int]:
+        return strips_after(self.vocabulary, self._of_types(*SPECIAL).values())
+
+    def _of_types(self, *types: int) -> dict[str, int]:
+        """Text -> id of the tokens of some types."""
+        tokens, wanted = self.vocabulary.tokens, re.compile(b"[" + re.escape(bytes(types)) + b"]")
+        found = {tokens[at.start()]: at.start() for at in wanted.finditer(self.types)}
+        found.pop("", None)
+        return found
+
+    def token_bytes(self, id: int, *, special: bool = True) -> bytes:
+        """The bytes of one token; those of a control or unknown token are its name, or nothing without `special`.
+
+        UsageError for an id that the vocabulary does not have.
+        """
+        if (piece := self._pieces.get(id)) is None:
+            if not 0 <= id < len(self):
+                raise UsageError(f"token id {id} does not exist; the vocabulary has ids 0 to {len(self) - 1}")
+            named = self.types[id] in (*SPECIAL, UNUSED)
+            text = self.vocabulary.tokens[id]
+            piece = text.encode("utf-8", "surrogateescape") if named else self._encoder.piece(id)
+            self._pieces[id] = piece
+        return piece if special or self.types[id] not in SILENT else b""
+
+    def decode(self, ids: Iterable[int], *, special: bool = False, continues: bool = False) -> bytes:
+        """The bytes of many tokens; the inverse of `encode`.
+
+        The space that SentencePiece puts before a text is taken away again, at the start (not when the ids continue a
+        text) and after each special token. Control tokens are silent unless `special`.
+        """
+        ids = list(ids)
+        pieces = [self.token_bytes(id, special=special) for id in ids]
+        if self.add_space_prefix:
+            fresh = not continues
+            for at, id in enumerate(ids):
+                if fresh and self.types[id] not in SPECIAL and pieces[at].startswith(b" "):
+                    pieces[at] = pieces[at][1:]
+                fresh = self.types[id] in SPECIAL
+        return b"".join(pieces)
+
+    def text(self, ids: Iterable[int], *, special: bool = False, continues: bool = False) -> str:
+        """`decode` as text; bytes that are not UTF-8 become U+FFFD."""
+        return self.decode(ids, special=special, continues=continues).decode("utf-8", "replace")
+
+
+def escaped(text: str | bytes) -> str:
+    """Text in which bytes that are not UTF-8 are surrogate escapes; surrogates in a str become their three bytes."""
+    if isinstance(text, str):
+        try:
+            text.encode()
+            return text
+        except UnicodeEncodeError:
+            text = text.encode("utf-8", "surrogatepass")
+    return text.decode("utf-8", "surrogateescape")
+
+
+def _unspellable(missing: list[int]) -> list[str]:
+    if not missing:
+        return []
+    few = ", ".join(f"0x{byte:02x}" for byte in missing[:8]) + (", ..." if len(missing) > 8 else "")
+    return [f"no token stands for {len(missing)} of the bytes ({few}); text loses them where no larger piece has them"]
+
+
+def _past_white(text: str, at: int) -> int:
+    match = WHITE.match(text, at)
+    return match.end() if match else at
+
+
+def load(metadata: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer that the metadata of a file describes; see `Vocabulary.from_metadata` for what is refused."""
+    return Tokenizer(Vocabulary.from_metadata(metadata))
