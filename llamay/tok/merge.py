@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 
 NEVER = float("inf")
 LONG = 48  # symbols from which the heap beats rescanning a list
@@ -17,7 +18,7 @@ def merge(symbols: list[str], rank: Rank) -> list[str]:
     if len(symbols) >= LONG:
         return _merge_long(symbols, rank)
     symbols = list(symbols)
-    ranks = [rank(left, right) for left, right in zip(symbols, symbols[1:], strict=False)]
+    ranks = [rank(left, right) for left, right in pairwise(symbols)]
     while ranks and (best := min(ranks)) != NEVER:
         at = ranks.index(best)
         symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]

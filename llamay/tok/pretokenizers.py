@@ -79,16 +79,19 @@ _BAILING = (
     r"|\s+(?!\S)|\s+"
 )
 
+_QWEN35 = (
+    rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}"
+)
+_EXAONE_MOE = (
+    rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_CHAMELEON = (r"<sentinel:[0-9]+>", r"IMGIMG[A-I]{1,4}Z", r"[\t\n]|    |  ", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2)
+
 _PRES: tuple[tuple[str, Pre], ...] = (
-    (
-        "default",
-        Pre((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")),
-    ),
-    (
-        "gpt-2 mpt phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert olmo jais exaone4 "
-        "jina-v1-en jina-v2-code roberta-bpe trillion granite-docling",
-        Pre((_GPT2,)),
-    ),
+    ("default", Pre((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))),
+    ("gpt-2 mpt phi-2 jina-es jina-de gigachat jina-v2-es jina-v2-de a.x-4.0 mellum modern-bert olmo", Pre((_GPT2,))),
+    ("jais exaone4 jina-v1-en jina-v2-code roberta-bpe trillion granite-docling", Pre((_GPT2,))),
     ("starcoder refact codeshell exaone minerva-7b mellum2 command-r smollm", Pre((r"\p{N}", _GPT2))),
     ("falcon", Pre((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"))),
     (
@@ -102,28 +105,12 @@ _PRES: tuple[tuple[str, Pre], ...] = (
         "qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open stablelm2 megrez",
         Pre((_cl100k(r"\p{N}"),)),
     ),
-    (
-        "qwen35",
-        Pre(
-            (
-                rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*"
-                rf"|{_SPACES}",
-            )
-        ),
-    ),
+    ("qwen35", Pre((_QWEN35,))),
     ("laguna", Pre((r"[^\n]+|[\n]+", _cl100k(r"\p{N}")))),
     ("ufakzeka", Pre((rf"{_LETTERS}|\p{{N}}|{_SIGNS}|{_SPACES}",))),
     ("seed-coder", Pre((rf"{_SHORT}|{_LETTERS}|\p{{N}}{{1}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",))),
     ("bailingmoe bailingmoe2 llada-moe", Pre((_BAILING,))),
-    (
-        "exaone-moe",
-        Pre(
-            (
-                rf"{_SHORT}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
-                r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-            )
-        ),
-    ),
+    ("exaone-moe", Pre((_EXAONE_MOE,))),
     ("jais-2", Pre((rf"{_SHORT}|{_LETTERS}|\p{{N}}{{1,3}}|{_SIGNS}|\s*[\r\n]+|{_JAIS2_SPACES}",))),
     ("gpt-4o llama4 kanana2 talkie minimax-m2", Pre((_O200K,))),
     ("granite-embed-multi-97m", Pre((_O200K,), ignore_merges=True)),
@@ -139,20 +126,7 @@ _PRES: tuple[tuple[str, Pre], ...] = (
     ("superbpe", Pre((r"\p{N}+",), digits=r"\p{Nd}++")),
     ("bloom gpt3-finnish poro-chat", Pre((_BLOOM,))),
     ("viking", Pre((_BLOOM, r"\p{N}"))),
-    (
-        "chameleon",
-        Pre(
-            (
-                r"<sentinel:[0-9]+>",
-                r"IMGIMG[A-I]{1,4}Z",
-                r"[\t\n]|    |  ",
-                r"\p{N}",
-                r"[\p{P}!-/:-@\[-`{-~]",
-                _GPT2,
-            ),
-            add_bos=True,
-        ),
-    ),
+    ("chameleon", Pre(_CHAMELEON, add_bos=True)),
     ("whitespace", Pre((r"\S+",), raw=True)),
     ("gemma4 granite-embed-multi-311m sarvam-moe", Pre((r"[^\n]+|[\n]+",), raw=True, escape_spaces=True)),
 )

@@ -1,5 +1,6 @@
 """Cutting text into words as one row of the pre-tokenizer table says."""
 
+from itertools import pairwise
 from typing import Any
 
 import regex
@@ -30,7 +31,7 @@ class Splitter:
                 found.append(text[at:start])
             first = start + (end - start) % 3
             stops = [start, *range(first, end + 1, 3)] if first > start else range(start, end + 1, 3)
-            found += [text[a:b] for a, b in zip(stops, stops[1:], strict=False)]
+            found += [text[a:b] for a, b in pairwise(stops)]
             at = end
         return [*found, text[at:]] if at < len(text) else found
 

@@ -92,7 +92,7 @@ class _Reader:
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return None
-        if kind is int and isinstance(value, bool) or not isinstance(value, kind):
+        if (kind is int and isinstance(value, bool)) or not isinstance(value, kind):
             raise MalformedFile(f"{PREFIX}{key} is a {type(value).__name__}; a {kind.__name__} was expected")
         return value
 
@@ -119,7 +119,7 @@ class _Reader:
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return None
-        if not hasattr(value, "numpy") and not isinstance(value, (Sequence, np.ndarray)) or isinstance(value, str):
+        if isinstance(value, str) or not (hasattr(value, "numpy") or isinstance(value, (Sequence, np.ndarray))):
             raise MalformedFile(f"{PREFIX}{key} is a {type(value).__name__}; an array of {count} numbers was expected")
         found = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
         if found.dtype.kind not in kinds or found.ndim != 1:
