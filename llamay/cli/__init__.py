@@ -18,17 +18,12 @@ from llamay.errors import LlamayError, UsageError
 
 COMMANDS: dict[str, str] = {
     "run": "llamay.cli.run",
-    "info": "llamay.cli.info",
-    "pull": "llamay.cli.pull",
-    "list": "llamay.cli.list",
-    "rm": "llamay.cli.rm",
-    "cp": "llamay.cli.cp",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",
     "version": "llamay.cli.version",
 }
-ALIASES: dict[str, str] = {"ls": "list"}
+ALIASES: dict[str, str] = {}
 
 BROKEN_PIPE = 141  # what a shell reports for SIGPIPE
 

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -88,7 +88,7 @@ class Session:
 
     def generate(
         self, prompt: Sequence[int], sampling: Sampling, limits: Limits, decoder: Decoder, seed: int | None = None
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Yields Text events and one Done.
 
         `seed` None draws one; Done reports it.  Closing the iterator, or an exception
@@ -117,7 +117,7 @@ class Session:
 
     def _generate(
         self, prompt: list[int], sampling: Sampling, limits: Limits, decoder: Decoder, room: int
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         count = room if limits.tokens is None else min(limits.tokens, room)
         clock = _Clock(len(prompt), self._reuse(prompt))
         stops = Stops(limits.stops)

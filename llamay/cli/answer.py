@@ -1,0 +1,92 @@
+"""Shows an answer as it comes, and the lines that close it."""
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llamay.sample import Sampling
+from llamay.serve.events import Done
+from llamay.serve.load import Loaded
+from llamay.serve.session import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was shown; `done` is None when Ctrl-C cut it."""
+
+    text: str
+    done: Done | None
+
+
+def show(loaded: Loaded, prompt: Sequence[int], sampling: Sampling, limits: Limits, seed: int | None) -> Answer:
+    """Writes the pieces to stdout as they come and ends the line."""
+    pieces: list[str] = []
+    done: Done | None = None
+    with contextlib.closing(loaded.session.generate(prompt, sampling, limits, loaded.decoder(), seed)) as stream:
+        try:
+            for event in stream:
+                if isinstance(event, Done):
+                    done = event
+                else:
+                    pieces.append(event.text)
+                    sys.stdout.write(event.text)
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            pass  # the answer so far stands; `done` tells that it was cut
+        finally:
+            if pieces and not pieces[-1].endswith("\n"):
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+    return Answer("".join(pieces), done)
+
+
+def close(done: Done, loaded: Loaded, sampling: Sampling, *, stats: bool) -> None:
+    """Prints the closing line, after the statistics where they are wanted."""
+    lines = [*statistics(done, loaded, sampling), summary(done)] if stats else [summary(done)]
+    print("\n".join(lines), file=sys.stderr)
+
+
+def summary(done: Done) -> str:
+    """`prompt 11 tokens in 112ms (98.0 tok/s) · generated 64 in 5.093s (12.6 tok/s) · stop: length`."""
+    times = done.timings
+    kept = f", {times.cached_tokens} of them kept," if times.cached_tokens else ""
+    prompt = f"prompt {times.prompt_tokens} tokens{kept} in {seconds(times.prompt_seconds)}"
+    generated = f"generated {times.generated_tokens} in {seconds(times.decode_seconds)}"
+    return (
+        f"{prompt} ({times.prompt_rate:.1f} tok/s) · {generated} ({times.decode_rate:.1f} tok/s) · stop: {done.reason}"
+    )
+
+
+def statistics(done: Done, loaded: Loaded, sampling: Sampling) -> list[str]:
+    """A line each for load, prefill, decode, sampling and readback."""
+    times = done.timings
+    computed = times.prompt_tokens - times.cached_tokens
+    decoded = max(times.generated_tokens - 1, 0)
+    return [
+        f"load      {seconds(loaded.seconds)}  {loaded.describe()}",
+        f"prefill   {seconds(times.prompt_seconds)}  {computed} tokens ({times.prompt_rate:.1f} tok/s), "
+        f"{times.cached_tokens} kept from before",
+        f"decode    {seconds(times.decode_seconds)}  {decoded} tokens after the first ({times.decode_rate:.1f} tok/s) "
+        f"in {times.submissions} submissions, {seconds(times.submit_seconds)} of it queueing them",
+        f"sampling  {described(sampling, done.seed)}",
+        f"readback  {seconds(times.collect_seconds)}  waiting for the device and reading token ids",
+    ]
+
+
+def described(sampling: Sampling, seed: int) -> str:
+    """What differs from doing nothing."""
+    if sampling.temperature == 0:
+        return "greedy"
+    parts = [f"temperature {sampling.temperature:g}"]
+    neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0}
+    for name, off in neutral.items():
+        value = getattr(sampling, name)
+        if value != off:
+            parts.append(f"{name.replace('_', '-')} {value:g}")
+    return ", ".join([*parts, f"seed {seed}"])
+
+
+def seconds(value: float) -> str:
+    """112ms below a second, 5.093s from there."""
+    return f"{value * 1000:.0f}ms" if value < 1 else f"{value:.3f}s"

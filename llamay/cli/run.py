@@ -1,0 +1,125 @@
+"""`llamay run`: completes a text, answers a question, or talks."""
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from llamay.cli.flags import Parser, argument, flag
+from llamay.errors import UsageError
+
+if TYPE_CHECKING:
+    from llamay.sample import Sampling
+    from llamay.serve.load import Loaded
+
+NAME = "run"
+HELP = "complete a text (-p), answer a question, or talk with a model"
+
+EPILOG = """\
+llamay run MODEL "question"    answers through the model's chat template
+llamay run MODEL               talks, in a terminal; /help there explains
+llamay run -m MODEL -p TEXT    completes the raw text
+
+MODEL is an installed name or a GGUF file; "" is the default model. Piped input is appended to the
+question or text. The answer goes to stdout, all else to stderr."""
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty")  # flags that are fields of Sampling
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EPILOG
+    argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
+    argument(parser, "words", nargs="*", metavar="QUESTION", help="what to ask")
+    flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag; all words are the question then")
+    flag(parser, "-p", metavar="TEXT", help="complete this text, without a chat template")
+    flag(parser, "-n", type=int, metavar="N", help="at most N tokens (default: until the model ends)")
+    flag(parser, "-system", metavar="TEXT", help="the system message of the chat")
+    add_load_flags(parser)
+    flag(
+        parser,
+        "-seed",
+        type=int,
+        metavar="N",
+        help="the same seed gives the same text (default: drawn; -stats shows it)",
+    )
+    flag(
+        parser, "-temp", type=float, dest="temperature", metavar="T", help="0 is greedy (default: the file's, else 0.8)"
+    )
+    flag(parser, "-top-k", type=int, metavar="K", help="sample from the K likeliest; 0: off")
+    flag(parser, "-top-p", type=float, metavar="P", help="sample from the likeliest that sum to P; 1: off")
+    flag(parser, "-min-p", type=float, metavar="P", help="drop what is less likely than P times the likeliest; 0: off")
+    flag(parser, "-repeat-penalty", type=float, metavar="R", help="divide the logits of recent tokens by R; 1: off")
+    flag(parser, "-stats", action="store_true", help="print where the time went")
+
+
+def add_load_flags(parser: Parser) -> None:
+    """The flags of every command that loads a model into an executor."""
+    flag(
+        parser,
+        "-c",
+        type=int,
+        dest="context",
+        metavar="N",
+        help="tokens of context (default: the model's, at most 8192)",
+    )
+    flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
+    flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from llamay import settings
+    from llamay.cli import answer, chat, models
+    from llamay.serve import load
+    from llamay.serve.session import Limits
+
+    name, question = words(args)
+    asked = join(question if args.p is None else args.p, _piped())
+    if not asked and not sys.stdin.isatty():
+        raise UsageError('nothing to answer: give a question, -p "text", or pipe one in')
+    if args.n is not None and args.n < 0:
+        raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
+    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
+    with load.load(models.path(name, in_force), in_force) as loaded:
+        limits = Limits(tokens=args.n, ends=loaded.tokenizer.ends)
+        sampling = sampling_of(args, loaded)
+        for note in loaded.notes:
+            print(f"llamay: {note}", file=sys.stderr)
+        if not asked:
+            return chat.talk(loaded, sampling, limits, args.system, args.seed)
+        prompt = loaded.tokens(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
+        given = answer.show(loaded, prompt, sampling, limits, args.seed)
+        if given.done is None:
+            raise KeyboardInterrupt
+        answer.close(given.done, loaded, sampling, stats=args.stats)
+    return 0
+
+
+def words(args: argparse.Namespace) -> tuple[str, str]:
+    """The model's name, empty for the default, and the question."""
+    given = [] if args.model is None else [args.model, *args.words]
+    name = args.m if args.m is not None else (given.pop(0) if given else "")
+    if given and args.p is not None:
+        raise UsageError(f"-p is a text to complete and {given[0]!r} a question: give one of them")
+    return name, " ".join(given)
+
+
+def sampling_of(args: argparse.Namespace, loaded: "Loaded") -> "Sampling":
+    """The flags over what the file recommends; notes on the file go to stderr."""
+    from llamay.serve import sampling
+
+    base, notes = sampling.of_file(loaded.file.metadata)
+    for note in notes:
+        print(f"llamay: {note}", file=sys.stderr)
+    asked = {name: getattr(args, name) for name in SAMPLING}
+    return sampling.checked({**asked, "seed": args.seed}, base)
+
+
+def join(text: str, piped: str) -> str:
+    """The text with what was piped in below it."""
+    return "\n".join(part for part in (text, piped) if part)
+
+
+def _piped() -> str:
+    """What was piped in, empty in a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        return ""
+    return sys.stdin.buffer.read().decode("utf-8", "replace")

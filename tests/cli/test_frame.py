@@ -1,0 +1,169 @@
+"""The frame: help, exit codes, Ctrl-C, broken pipes, and what a --help costs."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from llamay import cli, errors
+from llamay.cli.flags import Parser
+
+FAKE = """
+import signal, sys, types
+from llamay import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell starts us with it ignored
+fake = types.ModuleType("fake")
+fake.NAME, fake.HELP, fake.configure = "fake", "a fake", lambda parser: None
+def run(args):
+    {body}
+    return 0
+fake.run = run
+sys.modules["fake"] = fake
+cli.COMMANDS["fake"] = "fake"
+sys.exit(cli.main(["fake"]))
+"""
+
+SLEEPS = "print('ready', flush=True); import time; time.sleep(30)"
+CLEANS_UP_FOREVER = """
+    try:
+        print('ready', flush=True); import time; time.sleep(30)
+    finally:
+        print('cleaning', flush=True); time.sleep(30)
+"""
+
+
+def start(body: str) -> "subprocess.Popen[str]":
+    program = FAKE.format(body=body)
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", program], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+
+def llamay(*words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "llamay", *words], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", list(cli.COMMANDS))
+def test_every_command_keeps_the_agreed_shape(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = cli.load(name)
+    assert name == command.NAME
+    assert command.HELP and "\n" not in command.HELP and len(command.HELP) < 90
+    assert isinstance(cli.parser_of(command), Parser)
+    assert cli.main([name, "--help"]) == 0
+    assert f"usage: llamay {name} [flags]" in capsys.readouterr().out
+
+
+def test_aliases_are_those_the_modules_state() -> None:
+    stated = {alias: name for name in cli.COMMANDS for alias in getattr(cli.load(name), "ALIASES", ())}
+    assert stated == cli.ALIASES
+
+
+@pytest.mark.parametrize("words", [["help"], ["-h"], ["--help"], ["-help"]])
+def test_help_lists_the_commands_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 0
+    shown = capsys.readouterr()
+    assert all(f"  {name} " in shown.out for name in cli.COMMANDS)
+    assert shown.err == ""
+
+
+def test_no_command_at_all_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == "" and "usage: llamay COMMAND" in shown.err
+
+
+def test_help_of_a_command_and_version_as_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["help", "env"]) == 0
+    assert "usage: llamay env" in capsys.readouterr().out
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("llamay 0.")
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["rnu"]) == 2
+    assert "did you mean run?" in capsys.readouterr().err
+
+
+def _kinds(kind: type[errors.LlamayError]) -> list[type[errors.LlamayError]]:
+    return [kind] + [deeper for sub in kind.__subclasses__() for deeper in _kinds(sub)]
+
+
+@pytest.mark.parametrize("error", _kinds(errors.LlamayError))
+def test_every_error_is_a_message_and_its_code(
+    error: type[errors.LlamayError], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(args: object) -> int:
+        raise error("what was found")
+
+    monkeypatch.setattr(cli.load("version"), "run", fail)
+    assert cli.main(["version"]) == error.exit_code != 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "llamay version: what was found\n")
+
+
+def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
+    running = start(SLEEPS)
+    assert running.stdout is not None and running.stdout.readline() == "ready\n"
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=10)
+    assert (running.returncode, out, err) == (130, "", "")
+
+
+def test_a_second_ctrl_c_works_at_once() -> None:
+    running = start(CLEANS_UP_FOREVER)
+    assert running.stdout is not None and running.stdout.readline() == "ready\n"
+    running.send_signal(signal.SIGINT)
+    assert running.stdout.readline() == "cleaning\n"
+    begin = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=10)
+    assert time.monotonic() - begin < 5
+    assert running.returncode == -signal.SIGINT
+
+
+def test_a_reader_that_goes_away_is_met_in_silence() -> None:
+    running = start("import time; [print('x' * 1000) for _ in range(1000)]")
+    assert running.stdout is not None and running.stderr is not None
+    running.stdout.readline()
+    running.stdout.close()
+    assert running.wait(timeout=10) == 141
+    assert running.stderr.read() == ""
+
+
+def test_a_reader_gone_before_the_last_flush() -> None:
+    running = start("sys.stdin.read(); print('late')")
+    assert running.stdin is not None and running.stdout is not None and running.stderr is not None
+    running.stdout.close()
+    running.stdin.close()
+    assert running.wait(timeout=10) == 141
+    assert running.stderr.read() == ""
+
+
+@pytest.mark.parametrize("words", [["--help"], *([name, "--help"] for name in cli.COMMANDS)])
+def test_help_costs_less_than_150_ms_of_cpu(words: list[str]) -> None:
+    assert min(_cpu(words) for _ in range(3)) < 0.150
+
+
+def _cpu(words: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert llamay(*words).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_parsing_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from llamay import cli;"
+        "[cli.parser_of(cli.load(name)) for name in cli.COMMANDS];"
+        "print(*[name for name in ('numpy', 'wgpu', 'jinja2', 'httpx', 'regex', 'asyncio') if name in sys.modules])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
+
+
+def test_version_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["version", "-json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)) >= {"llamay", "python", "wgpu", "numpy"}

@@ -1,0 +1,121 @@
+"""Settings: four sources, one order, and refusals that name the source."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llamay import cli, settings
+from llamay.errors import SettingsError
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """No variable of the outside and a home of our own."""
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("LLAMAY_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def config(folder: Path, text: str) -> Path:
+    path = folder / "config" / "llamay" / "config.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_defaults() -> None:
+    made = settings.resolve()
+    assert made.settings.backend == "auto"
+    assert set(made.origins.values()) == {"default"}
+
+
+def test_file_then_variable_then_flag(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = config(bare, 'backend = "numpy"\ncontext = 512\nkv = "f16"\n')
+    monkeypatch.setenv("LLAMAY_CONTEXT", "1024")
+    monkeypatch.setenv("LLAMAY_KV", "f32")
+    made = settings.resolve({"kv": "f16", "backend": None})
+    assert (made.settings.backend, made.settings.context, made.settings.kv) == ("numpy", 1024, "f16")
+    origins = (made.origins["backend"], made.origins["context"], made.origins["kv"], made.origins["models"])
+    assert origins == (str(path), "LLAMAY_CONTEXT", "flag", "default")
+
+
+def test_paths_expand_and_an_empty_variable_is_unset(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMAY_MODELS", "~/there")
+    monkeypatch.setenv("LLAMAY_KV", "")
+    made = settings.load()
+    assert (made.models, made.kv) == (bare / "there", "f32")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bakend = 1", "no setting 'bakend'; did you mean backend"),
+        ("context = 'x'", "context is 'x'; expected a whole number"),
+        ("context = true", "context is True; expected a whole number"),
+        ("kv = 1", "kv is 1; expected text"),
+        ("require_webgpu = 2", "expected true or false"),
+        ("[backend]\nx = 1", "expected text"),
+        ("kv = 'q8'", "it may be f32 or f16"),
+        ("context = -1", "context is -1"),
+        ("backend = 'cuda'", "it may be auto, webgpu, webgpu:NAME or numpy"),
+        ("backend = 'webgpu:'", "it may be"),
+        ("= 1", "config.toml"),
+        ("kv = '\ud800'", "config.toml"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(bare: Path, text: str, message: str) -> None:
+    path = config(bare, "")
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(SettingsError, match=message):
+        settings.load()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("LLAMAY_BAKEND", "numpy", "did you mean LLAMAY_BACKEND"),
+        ("LLAMAY_CONTEXT", "1e3", "LLAMAY_CONTEXT: context is '1e3'"),
+        ("LLAMAY_REQUIRE_WEBGPU", "maybe", "expected true or false"),
+        ("LLAMAY_CONFIG", "/nowhere/x.toml", "no such file"),
+    ],
+)
+def test_a_bad_variable_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError, match=message):
+        settings.load()
+
+
+def test_another_config_file(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bare / "mine.toml").write_text("context = 7")
+    monkeypatch.setenv("LLAMAY_CONFIG", str(bare / "mine.toml"))
+    assert settings.load().context == 7
+
+
+def test_a_flag_is_checked_too() -> None:
+    with pytest.raises(SettingsError, match="backend"):
+        settings.load({"backend": "gpu"})
+    with pytest.raises(SettingsError, match="the flag for context"):
+        settings.load({"context": "x"})
+
+
+def test_env_prints_each_value_and_its_origin(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LLAMAY_BACKEND", "numpy")
+    assert cli.main(["env", "--json"]) == 0
+    rows: dict[str, Any] = {row["name"]: row for row in json.loads(capsys.readouterr().out)["settings"]}
+    assert (rows["backend"]["value"], rows["backend"]["origin"]) == ("numpy", "LLAMAY_BACKEND")
+    assert rows["require_webgpu"]["value"] is False
+    assert cli.main(["env"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:3] == ["LLAMAY_BACKEND", "numpy", "LLAMAY_BACKEND"] for line in lines)
