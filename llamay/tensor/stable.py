@@ -29,12 +29,18 @@ class Stable:
 
     def product(self, x: Real, weight: Real) -> Real:
         """x [..., rows, K] times weight [..., K, N], for any number of rows; K at most LONGEST_SUM."""
+        x, weight = _rows_first(x), _rows_first(weight)
         rows, largest = x.shape[-2], self.groups[-1]
         if rows in self.groups:
             result: Real = np.matmul(x, weight)
             return result
         pieces = [_padded(x[..., start : start + largest, :], self.groups, weight) for start in range(0, rows, largest)]
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=-2)
+
+
+def _rows_first(array: Real) -> Real:
+    """The array with neighbours in its last axis next to each other: BLAS has other kernels for the transpose."""
+    return array if array.strides[-1] == array.itemsize else np.ascontiguousarray(array)
 
 
 def _padded(x: Real, groups: tuple[int, ...], weight: Real) -> Real:

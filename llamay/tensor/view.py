@@ -25,7 +25,10 @@ class Split:
 
         The zeros matter: pages hold what earlier owners left, and 0 times a stale NaN is NaN.
         """
-        k, v = keys[:, :, self.slots], values[:, self.slots]
+        if isinstance(self.slots, slice):
+            k, v = keys[:, :, self.slots], values[:, self.slots]
+        else:
+            k, v = keys.take(self.slots, axis=2), values.take(self.slots, axis=1)
         if self.count == SPLIT:
             return k, v
         full_k = np.zeros((k.shape[0], k.shape[1], SPLIT), k.dtype)
