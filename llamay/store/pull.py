@@ -1,0 +1,145 @@
+"""Pulling: from what a person typed to an installed model; the manifest is written last."""
+
+import hashlib
+import os
+from dataclasses import dataclass, replace
+
+from llamay.errors import StoreError
+from llamay.store import hub, index, manifest, registry, shards, sources
+from llamay.store.download import Fetcher, NotModified
+from llamay.store.library import Installed, Store
+from llamay.store.manifest import Layer, Manifest
+from llamay.store.names import ModelName
+from llamay.store.network import Network, Request
+from llamay.store.obtain import Obtainer
+from llamay.store.plan import Asset, Copy, Download, Member, Plan
+from llamay.store.progress import Reporter, Silent
+from llamay.store.sources import Hosts, HubModel, IndexFile, LocalFile, RegistryModel, Source, WebFile
+
+CONFIG = b'{"model_format":"gguf"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull came to; `fresh` is False when it was all here already."""
+
+    model: Installed
+    fresh: bool
+
+
+def pull(
+    store: Store,
+    text: str,
+    *,
+    name: ModelName | None = None,
+    link: bool = False,
+    hosts: Hosts | None = None,
+    network: Network | None = None,
+    reporter: Reporter | None = None,
+) -> Pulled:
+    """Gets the model that `text` is a source of (`sources.FORMS`) and installs it, under `name` if given.
+
+    `link` imports a local file as a hard link instead of a copy.  Raises UsageError for
+    text that is no source, PullError when it cannot be had (received bytes are kept and
+    resume), StoreError when this machine cannot take it.
+    """
+    source = sources.parse(text)
+    if name is not None:
+        source = replace(source, name=name)
+    reporter = reporter or Silent()
+    with network or Network() as way:
+        way.notice = reporter.say
+        existing = _existing(store, source)
+        with store.claim() as claim:
+            obtainer = Obtainer(store, claim, Fetcher(way, reporter, store.free), link)
+            with obtainer:
+                try:
+                    plan = _with_etag(_plan(source, hosts or Hosts(), way), existing, obtainer)
+                    layers = [layer for asset in plan.assets for layer in obtainer.obtain(asset)]
+                except NotModified:
+                    if existing is None:
+                        raise StoreError(f"{text}: the server says nothing changed, but nothing is here") from None
+                    return Pulled(existing, fresh=False)
+                pulled = _write(store, plan, layers, obtainer)
+                obtainer.settled()
+                return pulled
+
+
+def _plan(source: Source, hosts: Hosts, network: Network) -> Plan:
+    """What the source consists of, asked at its server or read from the folder."""
+    match source:
+        case RegistryModel():
+            return registry.plan(source, hosts, network)
+        case HubModel():
+            return hub.plan(source, hosts, network)
+        case IndexFile():
+            return index.plan(source, hosts, network)
+        case WebFile():
+            asset = Asset(Download(_web_request(source)), title=source.url.partition("?")[0].rpartition("/")[2])
+            return Plan(source.name, source.text, (asset,))
+        case LocalFile():
+            folder = source.path.parent
+            model = shards.beside(source.path.name, os.listdir(folder))
+            assets = tuple(Asset(Copy(folder / file), title=file) for file in model)
+            return Plan(source.name, source.text, assets)
+
+
+def _web_request(source: WebFile) -> Request:
+    from llamay.store import pipconfig
+
+    return Request(pipconfig.without_credentials(source.url), authorization=pipconfig.credentials(source.url))
+
+
+def _existing(store: Store, source: Source) -> Installed | None:
+    """The model that has the name now; raises StoreError when it came from somewhere else."""
+    try:
+        model = store.installed(source.name)
+    except StoreError:
+        return None  # broken: to be replaced
+    if model is not None and _identity(model.source) != _identity(source.text):
+        raise StoreError(
+            f"{model.name} is installed already, from {model.source}; choose another name (`llamay pull {source.text} "
+            f"-name NAME`) or remove it first (`llamay rm {model.name.typed()}`)"
+        )
+    return model
+
+
+def _identity(source: str) -> str:
+    """A source without what names a version of it."""
+    if source.startswith("pypi:"):
+        return source.partition("==")[0].partition("/")[0].lower()
+    return source.partition("@")[0] if source.startswith("hf:") else source
+
+
+def _with_etag(plan: Plan, existing: Installed | None, obtainer: Obtainer) -> Plan:
+    """For a web file that is installed whole: asks only for what changed since."""
+    origin = plan.assets[0].origin
+    etag = existing.manifest.annotations.get(manifest.ETAG) if existing else None
+    if existing is None or not etag or plan.verbatim or not isinstance(origin, Download):
+        return plan
+    if not obtainer.kept(existing.manifest.blobs()):
+        return plan
+    request = replace(origin.request, headers={**origin.request.headers, "If-None-Match": etag})
+    return replace(plan, assets=(replace(plan.assets[0], origin=Download(request)), *plan.assets[1:]))
+
+
+def _write(store: Store, plan: Plan, layers: list[Layer], obtainer: Obtainer) -> Pulled:
+    data = plan.verbatim or manifest.encode(_compose(plan, layers, obtainer))
+    found = hashlib.sha256(data).hexdigest()
+    try:
+        existing = store.installed(plan.name)
+    except StoreError:
+        existing = None
+    if existing is not None and existing.id == found:
+        return Pulled(existing, fresh=obtainer.transferred)
+    return Pulled(store.put_manifest(plan.name, data), fresh=True)
+
+
+def _compose(plan: Plan, layers: list[Layer], obtainer: Obtainer) -> Manifest:
+    annotations = {**plan.annotations, manifest.SOURCE: plan.source}
+    if obtainer.etag:
+        annotations[manifest.ETAG] = obtainer.etag
+    origin = plan.assets[0].origin
+    if isinstance(origin, Member) and origin.digest:
+        annotations |= {manifest.ARCHIVE: origin.digest, manifest.MEMBER: origin.file}
+    return Manifest(obtainer.inline(CONFIG, manifest.CONFIG_TYPE), tuple(layers), annotations)
