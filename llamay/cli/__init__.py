@@ -18,6 +18,7 @@ from llamay.errors import LlamayError, UsageError
 
 COMMANDS: dict[str, str] = {
     "run": "llamay.cli.run",
+    "info": "llamay.cli.info",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",

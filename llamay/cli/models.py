@@ -13,12 +13,12 @@ def path(name: str, settings: Settings) -> Path:
 
     Raises NotInstalled with the pull line that would get it.
     """
-    from llamay.store import library, resolve
+    from llamay.store import Store, resolve
 
-    store = library.Store(settings.models)
+    store = Store(settings.models)
     name = name or settings.model
     if name:
-        return resolve.resolve(store, name)
+        return resolve(store, name)
     installed = store.survey().models
     if not installed:
         raise NotInstalled(f"no model is installed; a small one: llamay pull {SMALL}")
@@ -27,6 +27,6 @@ def path(name: str, settings: Settings) -> Path:
 
 def names(settings: Settings) -> list[str]:
     """The installed models' names as a person types them, newest first."""
-    from llamay.store import library
+    from llamay.store import Store
 
-    return [model.name.typed() for model in library.Store(settings.models).survey().models]
+    return [model.name.typed() for model in Store(settings.models).survey().models]

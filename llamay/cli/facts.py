@@ -1,0 +1,149 @@
+"""What `llamay info` knows of a file, as plain data for text and JSON alike."""
+
+import hashlib
+from collections import defaultdict
+from typing import Any
+
+from llamay import arch, model, tok
+from llamay.arch import Config
+from llamay.errors import LlamayError
+from llamay.gguf import Array, File
+from llamay.tok import Tokenizer
+
+Facts = dict[str, Any]
+
+FIRST = 6  # elements of an array that are shown
+
+
+def gather(file: File) -> Facts:
+    """Everything about the file; what llamay cannot run is told under `refused`, not raised."""
+    facts: Facts = {
+        "files": list(file.paths),
+        "bytes": file.size,
+        "gguf_version": file.version,
+        "keys": len(file.metadata),
+        "name": _text(file, "general.name"),
+        "architecture": _text(file, "general.architecture"),
+        "weights": sum(tensor.rows * tensor.columns for tensor in file.tensors.values()),
+        "quantisation": histogram(file),
+        "refused": [],
+    }
+    try:
+        config = arch.describe(file)
+        facts["network"] = network(config)
+        bound = model.bind(file, config)
+        facts["audit"] = {"text": str(bound.audit), "read": bound.audit.read, "unread": list(bound.audit.unread)}
+    except LlamayError as error:
+        facts["refused"].append(str(error))
+    try:
+        facts["tokenizer"] = tokenizer(tok.load(file.metadata))
+    except LlamayError as error:
+        facts["refused"].append(str(error))
+    return facts
+
+
+def network(config: Config) -> Facts:
+    """The numbers of the network.  A per-layer value is a list only where layers differ."""
+    full = [rotary for rotary, window in zip(config.rotary, config.windows, strict=True) if not window]
+    rotary = (full or list(config.rotary))[0]
+    return {
+        "layers": config.layers,
+        "hidden": config.hidden,
+        "feed_forward": _one(config.feed_forward),
+        "heads": _one(config.heads),
+        "kv_heads": _one(config.kv_heads),
+        "head_dim": config.head_dim,
+        "context": config.context,
+        "vocabulary": config.vocabulary,
+        "rope_base": rotary.base,
+        "rope_dimensions": rotary.dimensions,
+        "rope_scaling": None if rotary.scaling is None else f"{rotary.scaling.kind} x{rotary.scaling.factor:g}",
+        "rope_base_sliding": next((r.base for r, w in zip(config.rotary, config.windows, strict=True) if w), None),
+        "sliding_window": max(config.windows),
+        "sliding_layers": sum(1 for window in config.windows if window),
+        "tied": config.tied,
+        "kv_bytes_a_token": {"f32": config.kv_bytes(4), "f16": config.kv_bytes(2)},
+        "unread_keys": list(config.unread_keys),
+    }
+
+
+def histogram(file: File) -> list[Facts]:
+    """Bytes, weights and tensors of each type, the largest first."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for tensor in file.tensors.values():
+        entry = sums[tensor.type.name]
+        entry[0] += tensor.nbytes
+        entry[1] += tensor.rows * tensor.columns
+        entry[2] += 1
+    rows = [{"type": type, "bytes": b, "weights": w, "tensors": n} for type, (b, w, n) in sums.items()]
+    return sorted(rows, key=lambda row: (-row["bytes"], row["type"]))
+
+
+def tokenizer(tokenizer: Tokenizer) -> Facts:
+    """What the tokenizer is and how it was come by."""
+    templates = tokenizer.vocabulary.chat_templates
+    return {
+        "kind": tokenizer.kind,
+        "pre": tokenizer.pre,
+        "guessed": tokenizer.guessed,
+        "tokens": len(tokenizer),
+        "bos": tokenizer.bos,
+        "eos": tokenizer.eos,
+        "end_tokens": sorted(tokenizer.end_tokens),
+        "adds_bos": tokenizer.add_bos,
+        "adds_eos": tokenizer.add_eos,
+        "notes": list(tokenizer.notes),
+        "chat_templates": {
+            name or "default": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            for name, text in templates.items()
+        },
+    }
+
+
+def tensors(file: File) -> list[Facts]:
+    """Every tensor in the file's order; shape as the file has it, fastest dimension first."""
+    return [
+        {"name": name, "type": tensor.type.name, "shape": list(tensor.shape), "bytes": tensor.nbytes}
+        for name, tensor in file.tensors.items()
+    ]
+
+
+def metadata(file: File) -> Facts:
+    """Every key; of an array its type, length and first elements."""
+    return {key: _value(value) for key, value in file.metadata.items()}
+
+
+def tokenized(tokenizer: Tokenizer, data: bytes) -> Facts:
+    """Tokens and round trip of every line of a text, and of all of it at once."""
+    lines = []
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        ids = tokenizer.encode(line)
+        lines.append(
+            {"line": number, "bytes": len(line), "tokens": len(ids), "round_trip": tokenizer.decode(ids) == line}
+        )
+    ids = tokenizer.encode(data)
+    return {
+        "lines": lines,
+        "bytes": len(data),
+        "tokens": len(ids),
+        "bytes_a_token": len(data) / max(len(ids), 1),
+        "round_trip": tokenizer.decode(ids) == data,
+    }
+
+
+def _value(value: Any) -> Any:
+    if not isinstance(value, Array):
+        return value
+    first = [str(piece, "utf-8", "replace") for piece in value.bytes()[:FIRST]] if value.type.name == "STRING" else []
+    if value.type.name not in ("STRING", "ARRAY"):
+        first = value.numpy()[:FIRST].tolist()
+    return {"array": value.type.name.lower(), "count": len(value), "first": first}
+
+
+def _text(file: File, key: str) -> str | None:
+    value = file.metadata.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _one(values: tuple[int, ...]) -> int | list[int]:
+    return values[0] if len(set(values)) == 1 else list(values)

@@ -1,0 +1,195 @@
+"""`llamay info`: what a model file holds and what llamay makes of it."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from llamay.cli.flags import Parser, argument, flag, json_flag
+from llamay.errors import UsageError
+
+if TYPE_CHECKING:
+    from llamay.cli.facts import Facts
+    from llamay.gguf import File
+
+NAME = "info"
+HELP = "show what a model file holds: network, tokenizer, quantisation, tensor audit"
+
+
+def configure(parser: Parser) -> None:
+    argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
+    flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
+    flag(parser, "-tensors", action="store_true", help="list every tensor")
+    flag(parser, "-meta", action="store_true", help="list every metadata key")
+    flag(parser, "-tokenize", metavar="FILE", completes="file", help="tokenize a text: bytes a token, round trip a line")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from llamay import gguf, settings
+    from llamay.cli import facts, models
+
+    if args.m is not None and args.model is not None:
+        raise UsageError(f"-m {args.m} and {args.model} both name a model: give one of them")
+    path = models.path(args.m if args.m is not None else args.model or "", settings.load())
+    with gguf.open(path) as file:
+        found = _asked(args, file)
+        if found is None:
+            found = facts.gather(file)
+            text = lines(found)
+        else:
+            text = _asked_lines(args, found)
+        print(json.dumps(found, indent=2) if args.json else "\n".join(text))
+    return 0
+
+
+def _asked(args: argparse.Namespace, file: "File") -> Any:
+    """The data of -tensors, -meta or -tokenize; None without them."""
+    from llamay import tok
+    from llamay.cli import facts
+
+    if args.tensors:
+        return facts.tensors(file)
+    if args.meta:
+        return facts.metadata(file)
+    if args.tokenize is not None:
+        return facts.tokenized(tok.load(file.metadata), Path(args.tokenize).read_bytes())
+    return None
+
+
+def _asked_lines(args: argparse.Namespace, found: Any) -> list[str]:
+    if args.tensors:
+        return tensor_lines(found)
+    return meta_lines(found) if args.meta else token_lines(found)
+
+
+def lines(facts: "Facts") -> list[str]:
+    """The page without flags."""
+    from llamay.cli.terminal import amount, count, plain
+
+    rows = [("file", plain(path)) for path in facts["files"]]
+    rows.append(("size", f"{amount(facts['bytes'])}, GGUF v{facts['gguf_version']}, {facts['keys']} keys"))
+    if facts["name"]:
+        rows.append(("name", plain(facts["name"])))
+    rows.append(("architecture", f"{plain(facts['architecture'] or 'not said')}, {count(facts['weights'])} weights"))
+    if "network" in facts:
+        rows += network_rows(facts["network"])
+    if "tokenizer" in facts:
+        rows += tokenizer_rows(facts["tokenizer"])
+    rows += [("refused", plain(reason)) for reason in facts["refused"]]
+    text = [f"{name:<14}{value}" for name, value in rows]
+    text += histogram_lines(facts)
+    if "audit" in facts:
+        text += ["", plain(facts["audit"]["text"])]
+    return text
+
+
+def network_rows(network: "Facts") -> list[tuple[str, str]]:
+    """Layers, heads, context, rope and what a token costs in the cache."""
+    from llamay.cli.terminal import amount
+
+    kv = network["kv_bytes_a_token"]
+    whole = amount(kv["f32"] * network["context"])
+    rope = f"{network['rope_base']:g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
+    if network["rope_scaling"]:
+        rope += f", scaled {network['rope_scaling']}"
+    rows = [
+        ("layers", f"{network['layers']}, hidden {network['hidden']}, feed forward {_each(network['feed_forward'])}"),
+        ("heads", f"{_each(network['heads'])}, kv heads {_each(network['kv_heads'])}"),
+        ("head dim", str(network["head_dim"])),
+        ("context", f"{network['context']} tokens"),
+        ("rope base", rope),
+        ("KV bytes", f"{kv['f32']} a token (f16: {kv['f16']}), {whole} for the whole context"),
+    ]
+    if network["sliding_layers"]:
+        window = f"{network['sliding_window']} tokens in {network['sliding_layers']} of {network['layers']} layers"
+        rows.append(("window", f"{window}, rope base {network['rope_base_sliding']:g} there"))
+    if network["unread_keys"]:
+        rows.append(("unread keys", ", ".join(network["unread_keys"])))
+    return rows
+
+
+def tokenizer_rows(tokenizer: "Facts") -> list[tuple[str, str]]:
+    """Kind, special tokens, chat template; a guess and its reason."""
+    from llamay.cli.terminal import plain
+
+    kind = f"{tokenizer['kind']} {tokenizer['pre']}" if tokenizer["pre"] else tokenizer["kind"]
+    ends = " ".join(str(token) for token in tokenizer["end_tokens"])
+    text = f"{kind}, {tokenizer['tokens']} tokens, bos {_or_none(tokenizer['bos'])}, ends {ends or 'none'}"
+    rows = [("tokenizer", plain(text))]
+    if tokenizer["guessed"]:
+        rows.append(("", f"guessed: {plain(tokenizer['guessed'])}"))
+    rows += [("", plain(note)) for note in tokenizer["notes"]]
+    templates = [f"{plain(name)} (sha256 {digest[:12]})" for name, digest in tokenizer["chat_templates"].items()]
+    return [*rows, ("chat template", ", ".join(templates) or "none")]
+
+
+def histogram_lines(facts: "Facts") -> list[str]:
+    """A bar a tensor type, by bytes."""
+    from llamay.cli.terminal import amount, bar
+
+    rows = facts["quantisation"]
+    total = sum(row["bytes"] for row in rows) or 1
+    bits = total * 8 / max(facts["weights"], 1)
+    text = [f"{'quantisation':<14}{bits:.2f} bits a weight"]
+    for row in rows:
+        share = row["bytes"] / total
+        plural = "" if row["tensors"] == 1 else "s"
+        text.append(
+            f"  {row['type']:<8} {bar(share):<24} {share:6.1%}  {amount(row['bytes']):>9}  {row['tensors']} tensor{plural}"
+        )
+    return text
+
+
+def tensor_lines(tensors: list["Facts"]) -> list[str]:
+    """Name, type, shape, bytes."""
+    from llamay.cli.terminal import plain
+
+    wide = max((len(plain(tensor["name"])) for tensor in tensors), default=0)
+    return [
+        f"{plain(tensor['name']):<{wide}}  {tensor['type']:<7}  {'x'.join(map(str, tensor['shape'])):<14}  {tensor['bytes']}"
+        for tensor in tensors
+    ]
+
+
+def meta_lines(metadata: "Facts") -> list[str]:
+    """`key = value`; long texts and arrays cut, with their length."""
+    text = []
+    for key, value in metadata.items():
+        if isinstance(value, dict):
+            more = ", ..." if value["count"] > len(value["first"]) else ""
+            first = ", ".join(_short(element, 40) for element in value["first"])
+            text.append(f"{_short(key, 200)} = {value['array']}[{value['count']}] [{first}{more}]")
+        else:
+            text.append(f"{_short(key, 200)} = {_short(value, 100)}")
+    return text
+
+
+def token_lines(found: "Facts") -> list[str]:
+    """A row a line of the text, then the whole."""
+    text = []
+    for row in found["lines"]:
+        rate = row["bytes"] / max(row["tokens"], 1)
+        mark = "ok" if row["round_trip"] else "DIFFERS"
+        text.append(f"line {row['line']:>5}  {row['bytes']:>6} bytes  {row['tokens']:>6} tokens  {rate:5.2f}  {mark}")
+    good = sum(row["round_trip"] for row in found["lines"])
+    whole = "ok" if found["round_trip"] else "DIFFERS"
+    text.append(f"{found['bytes']} bytes, {found['tokens']} tokens, {found['bytes_a_token']:.3f} bytes a token")
+    text.append(f"round trip: {good} of {len(found['lines'])} lines, the whole text {whole}")
+    return text
+
+
+def _short(value: Any, limit: int) -> str:
+    from llamay.cli.terminal import plain
+
+    text = plain(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= limit else f"{text[:limit]}... ({len(text)} characters)"
+
+
+def _each(value: int | list[int]) -> str:
+    """A number, or the range where layers differ."""
+    return str(value) if isinstance(value, int) else f"{min(value)} to {max(value)} by layer"
+
+
+def _or_none(value: int | None) -> str:
+    return "none" if value is None else str(value)
