@@ -199,3 +199,17 @@ def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe.gguf")
     with pytest.raises(ModelFileError, match="not a regular file"):
         gguf.open(tmp_path / "pipe.gguf")
+
+
+def test_as_many_entries_as_may_be_stay_in_bounds(build, saved):
+    count = 65_536
+    entries = [build.array(str(index), 0, 0, b"") for index in range(count)]
+    tensors = [build.tensor(str(index), (1, 1, 1, 1), 0, 32 * index) for index in range(count)]
+    path = saved(build.file(entries, tensors, bytes(32 * count)))
+    tracemalloc.start()
+    try:
+        with gguf.open(path) as file:
+            assert len(file.metadata) == len(file.tensors) == count
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
