@@ -11,7 +11,6 @@ import numpy as np
 from llamay.errors import ContextFull, LlamayError, UsageError
 from llamay.sample import Sampling
 from llamay.serve.events import Done, Event, Reason, Text, Timings
-from llamay.serve.stops import Stops
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor
 
@@ -22,12 +21,14 @@ SEEDS = 1 << 32
 
 
 class Decoder(Protocol):
-    """Turns token ids into text as they come, holding back half a character."""
+    """Turns token ids into text as they come; `llamay.tok.Decoder` is one."""
 
-    def feed(self, token: int) -> str:
-        """The text that `token` completes."""
+    stopped: str | None  # the stop string that ended the text
 
-    def flush(self) -> str:
+    def push(self, id: int) -> str:
+        """The text that becomes certain with this token."""
+
+    def finish(self) -> str:
         """What is still held back, when no token follows."""
 
 
@@ -36,7 +37,6 @@ class Limits:
     """When a generation ends, besides the model's own end token and the end of the context."""
 
     tokens: int | None = None  # None: no count
-    stops: tuple[str, ...] = ()
     ends: frozenset[int] = frozenset()  # the tokens that end a turn; empty: go on past them
 
 
@@ -91,7 +91,8 @@ class Session:
     ) -> Generator[Event, None, None]:
         """Yields Text events and one Done.
 
-        `seed` None draws one; Done reports it.  Closing the iterator, or an exception
+        `decoder` also finds the stop strings.  `seed` None draws one; Done reports it.
+        Closing the iterator, or an exception
         such as Ctrl-C inside it, stops the generation and leaves the session usable.
         Raises ContextFull for a prompt that leaves no room, before anything is computed.
         """
@@ -120,25 +121,22 @@ class Session:
     ) -> Generator[Event, None, None]:
         count = room if limits.tokens is None else min(limits.tokens, room)
         clock = _Clock(len(prompt), self._reuse(prompt))
-        stops = Stops(limits.stops)
         reason: Reason = "context" if limits.tokens is None or limits.tokens > room else "length"
         try:
             for token in self._tokens(prompt, sampling, count, clock):
                 if token in limits.ends:
                     reason = "end"
                     break
-                text = stops.feed(decoder.feed(token))
-                if text:
+                if text := decoder.push(token):
                     yield Text(text)
-                if stops.found is not None:
-                    reason = "stop"
+                if decoder.stopped is not None:
                     break
         finally:
             self._drain()
-        if reason != "stop":
-            rest = stops.feed(decoder.flush()) + stops.flush()
-            if rest:
-                yield Text(rest)
+        if text := decoder.finish():
+            yield Text(text)
+        if decoder.stopped is not None:
+            reason = "stop"
         yield Done(reason, clock.timings(), sampling.seed)
 
     def _reuse(self, prompt: list[int]) -> int:

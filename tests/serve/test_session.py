@@ -77,18 +77,22 @@ class HashExecutor:
 
 
 class Letters:
-    """A decoder: one letter a token, with every third token's letter held back until the next."""
+    """A decoder: one letter a token, every third token's letter held back until the next, ending before `stop`."""
 
-    def __init__(self) -> None:
-        self.held = ""
+    def __init__(self, stop: str = "") -> None:
+        self.held, self.stop = "", stop
+        self.stopped: str | None = None
 
-    def feed(self, token: int) -> str:
-        text = self.held + chr(32 + token % 90)
-        self.held = text if token % 3 == 0 else ""
+    def push(self, id: int) -> str:
+        text = self.held + chr(32 + id % 90)
+        if self.stop and self.stop in text:
+            self.stopped = self.stop
+            return ""
+        self.held = text if id % 3 == 0 else ""
         return "" if self.held else text
 
-    def flush(self) -> str:
-        text, self.held = self.held, ""
+    def finish(self) -> str:
+        text, self.held = "" if self.stopped else self.held, ""
         return text
 
 
@@ -104,8 +108,10 @@ def letters(tokens: list[int]) -> str:
     return "".join(chr(32 + token % 90) for token in tokens)
 
 
-def answer(session: Session, prompt: list[int], limits: Limits, seed: int | None = 0) -> tuple[str, Done]:
-    events: list[Event] = list(session.generate(prompt, GREEDY, limits, Letters(), seed))
+def answer(
+    session: Session, prompt: list[int], limits: Limits, seed: int | None = 0, stop: str = ""
+) -> tuple[str, Done]:
+    events: list[Event] = list(session.generate(prompt, GREEDY, limits, Letters(stop), seed))
     done = events.pop()
     assert isinstance(done, Done)
     assert all(isinstance(event, Text) and event.text for event in events)
@@ -177,11 +183,14 @@ def test_an_end_token_ends_the_answer_and_is_not_shown() -> None:
     assert not session.executor.queue  # type: ignore[attr-defined]
 
 
-def test_a_stop_string_is_swallowed() -> None:
+def test_a_stop_string_ends_the_answer() -> None:
     prompt = [1, 2, 3]
-    whole = letters(expected(prompt, 12))
-    text, done = answer(Session(HashExecutor(), 64), prompt, Limits(tokens=12, stops=(whole[5:8],)))
-    assert (text, done.reason) == (whole[:5], "stop")
+    tokens = expected(prompt, 12)
+    at = next(at for at in range(4, 12) if tokens[at - 1] % 3 and chr(32 + tokens[at] % 90) not in letters(tokens[:at]))
+    session = Session(HashExecutor(), 64)
+    text, done = answer(session, prompt, Limits(tokens=12), stop=chr(32 + tokens[at] % 90))
+    assert (text, done.reason) == (letters(tokens[:at]), "stop")
+    assert not session.executor.queue  # type: ignore[attr-defined]
 
 
 def test_the_end_of_the_context() -> None:
