@@ -19,12 +19,16 @@ from llamay.errors import LlamayError, UsageError
 COMMANDS: dict[str, str] = {
     "run": "llamay.cli.run",
     "info": "llamay.cli.info",
+    "pull": "llamay.cli.pull",
+    "list": "llamay.cli.list",
+    "rm": "llamay.cli.rm",
+    "cp": "llamay.cli.cp",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",
     "version": "llamay.cli.version",
 }
-ALIASES: dict[str, str] = {}
+ALIASES: dict[str, str] = {"ls": "list", "remove": "rm", "copy": "cp"}
 
 BROKEN_PIPE = 141  # what a shell reports for SIGPIPE
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from llamay.errors import LlamayError, NotInstalled, UsageError
 from llamay.store import names, sources
 from llamay.store.library import Installed, Store
+from llamay.store.names import ModelName
 
 
 def resolve(store: Store, text: str) -> Path:
@@ -43,6 +44,24 @@ def find(store: Store, text: str) -> Installed:
     except LlamayError as error:
         raise NotInstalled(str(name_error or error)) from None
     raise NotInstalled(_advice(text, models))
+
+
+def kept_as(store: Store, text: str) -> ModelName:
+    """The name under which the model called `text` is kept, its manifest readable or not.
+
+    Raises NotInstalled naming what there is.
+    """
+    try:
+        name = store.installed_anyhow(names.parse(text))
+    except UsageError:
+        name = None
+    if name is not None:
+        return name
+    try:
+        return find(store, text).name
+    except NotInstalled:
+        there = ", ".join(model.name.typed() for model in store.survey().models)
+        raise NotInstalled(f"{text} is not installed; installed: {there or 'nothing'}") from None
 
 
 def _unversioned(source: str) -> str:

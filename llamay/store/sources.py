@@ -1,9 +1,10 @@
 """Sources: the table of where models come from, and the reading of what a person types for one."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Self
 from urllib.parse import unquote, urlsplit
 
 from llamay.errors import UsageError
@@ -18,6 +19,12 @@ class Hosts:
     registry: str = f"https://{DEFAULT_HOST}"
     hub: str = "https://huggingface.co"
     index: str = "https://pypi.org/simple"  # when pip's configuration names none
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Self:
+        """The table with a mirror of the hub in place of it, where HF_ENDPOINT names one."""
+        hub = environ.get("HF_ENDPOINT", "").rstrip("/")
+        return cls(hub=hub) if hub else cls()
 
 
 @dataclass(frozen=True, slots=True)
