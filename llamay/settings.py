@@ -49,7 +49,7 @@ class Settings:
     model: str = field(default="", metadata=_says("the model commands use when none is named"))
     models: Path = field(default_factory=_models_folder, metadata=_says("the folder of installed models"))
     cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
-    context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 8192"))
+    context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096"))
     kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32 or f16"))
     require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
 

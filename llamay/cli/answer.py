@@ -62,16 +62,17 @@ def statistics(done: Done, loaded: Loaded, sampling: Sampling) -> list[str]:
     """A line each for load, prefill, decode, sampling and readback."""
     times = done.timings
     computed = times.prompt_tokens - times.cached_tokens
+    kept = f", {times.cached_tokens} kept from before" if times.cached_tokens else ""
     decoded = max(times.generated_tokens - 1, 0)
-    return [
-        f"load      {seconds(loaded.seconds)}  {loaded.describe()}",
-        f"prefill   {seconds(times.prompt_seconds)}  {computed} tokens ({times.prompt_rate:.1f} tok/s), "
-        f"{times.cached_tokens} kept from before",
-        f"decode    {seconds(times.decode_seconds)}  {decoded} tokens after the first ({times.decode_rate:.1f} tok/s) "
-        f"in {times.submissions} submissions, {seconds(times.submit_seconds)} of it queueing them",
-        f"sampling  {described(sampling, done.seed)}",
-        f"readback  {seconds(times.collect_seconds)}  waiting for the device and reading token ids",
+    queueing = f"{times.submissions} submissions, {seconds(times.submit_seconds)} of it queueing them"
+    rows = [
+        ("load", loaded.seconds, loaded.describe()),
+        ("prefill", times.prompt_seconds, f"{computed} tokens ({times.prompt_rate:.1f} tok/s){kept}"),
+        ("decode", times.decode_seconds, f"{decoded} after the first ({times.decode_rate:.1f} tok/s), {queueing}"),
+        ("sampling", None, f"on the device, within decode: {described(sampling, done.seed)}"),
+        ("readback", times.collect_seconds, "of decode: waiting for the device and reading token ids"),
     ]
+    return [f"{name:<9} {'-' if spent is None else seconds(spent):>8}  {what}" for name, spent, what in rows]
 
 
 def described(sampling: Sampling, seed: int) -> str:

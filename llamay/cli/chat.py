@@ -28,7 +28,7 @@ Ctrl-C          stops the answer"""
 
 def opening(system: str | None, question: str) -> list[Message]:
     """The messages of a conversation that begins with this question."""
-    return _system(system) + [{"role": "user", "content": question}]
+    return [*_system(system), {"role": "user", "content": question}]
 
 
 def talk(loaded: Loaded, sampling: Sampling, limits: Limits, system: str | None, seed: int | None) -> int:

@@ -21,7 +21,9 @@ def configure(parser: Parser) -> None:
     flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
     flag(parser, "-tensors", action="store_true", help="list every tensor")
     flag(parser, "-meta", action="store_true", help="list every metadata key")
-    flag(parser, "-tokenize", metavar="FILE", completes="file", help="tokenize a text: bytes a token, round trip a line")
+    flag(
+        parser, "-tokenize", metavar="FILE", completes="file", help="tokenize a text: bytes a token, round trip a line"
+    )
     json_flag(parser)
 
 

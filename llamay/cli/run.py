@@ -59,7 +59,7 @@ def add_load_flags(parser: Parser) -> None:
         type=int,
         dest="context",
         metavar="N",
-        help="tokens of context (default: the model's, at most 8192)",
+        help="tokens of context (default: the model's, at most 4096)",
     )
     flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
@@ -73,17 +73,17 @@ def run(args: argparse.Namespace) -> int:
 
     name, question = words(args)
     asked = join(question if args.p is None else args.p, _piped())
-    if not asked and not sys.stdin.isatty():
+    if not asked and args.p is None and not _terminal():
         raise UsageError('nothing to answer: give a question, -p "text", or pipe one in')
     if args.n is not None and args.n < 0:
         raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
     in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
     with load.load(models.path(name, in_force), in_force) as loaded:
-        limits = Limits(tokens=args.n, ends=loaded.tokenizer.ends)
+        limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         sampling = sampling_of(args, loaded)
         for note in loaded.notes:
             print(f"llamay: {note}", file=sys.stderr)
-        if not asked:
+        if not asked and args.p is None:
             return chat.talk(loaded, sampling, limits, args.system, args.seed)
         prompt = loaded.tokens(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
         given = answer.show(loaded, prompt, sampling, limits, args.seed)
@@ -120,6 +120,10 @@ def join(text: str, piped: str) -> str:
 
 def _piped() -> str:
     """What was piped in, empty in a terminal."""
-    if sys.stdin is None or sys.stdin.isatty():
+    if sys.stdin is None or _terminal():
         return ""
     return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from llamay.errors import NoAdapter
+from llamay.errors import NoAdapter, UsageError
 from llamay.settings import Settings
+from llamay.tensor.executor import Executor
+from llamay.tensor.program import Program
 from llamay.tensor.webgpu import adapters
 
 
@@ -16,6 +18,11 @@ class Choice:
     reason: str
     adapters: tuple[adapters.Adapter, ...]
     fallback: bool = False  # numpy, though an adapter would have been taken
+
+    @property
+    def name(self) -> str:
+        """What computes, as a banner shows it."""
+        return f"{self.adapter.name} ({self.adapter.backend})" if self.adapter else "numpy"
 
 
 def choose(settings: Settings) -> Choice:
@@ -41,3 +48,20 @@ def _listed() -> tuple[adapters.Adapter, ...]:
         return adapters.adapters()
     except NoAdapter:
         return ()
+
+
+def executor(choice: Choice, program: Program, pages: int, settings: Settings) -> Executor:
+    """Loads the program into the chosen executor, with a pool of `pages` KV pages.
+
+    Raises UsageError for a KV format it lacks, and DeviceError for what the device cannot do.
+    """
+    if settings.kv != "f32":
+        raise UsageError(f"kv {settings.kv} was asked for; {choice.name} keeps keys and values as f32")
+    if choice.adapter is None:
+        from llamay.tensor.numpy import NumpyExecutor
+
+        return NumpyExecutor(program, pages)
+    from llamay.tensor.webgpu.device import Device
+    from llamay.tensor.webgpu.executor import WebGPUExecutor
+
+    return WebGPUExecutor(Device(choice.adapter), program, pages)

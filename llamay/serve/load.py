@@ -1,0 +1,117 @@
+"""From a model's file to something that answers: parsed, bound, on a device, with its tokenizer."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from llamay import arch, gguf, model, tok
+from llamay.arch import Config
+from llamay.errors import UsageError
+from llamay.serve import devices
+from llamay.serve.session import Session
+from llamay.settings import Settings
+from llamay.tensor.batch import PAGE
+from llamay.tensor.executor import Executor
+
+DEFAULT_CONTEXT = 4096  # where the model takes more: pages are memory from the start
+
+Message = dict[str, str]  # role and content
+
+
+@dataclass(slots=True, eq=False)
+class Loaded:
+    """A model ready to answer.  Close it, or use it in a with statement, to give the device's memory back."""
+
+    settings: Settings
+    file: gguf.File
+    config: Config
+    audit: model.Audit
+    tokenizer: tok.Tokenizer
+    executor: Executor
+    session: Session
+    device: str  # name and kind of what computes
+    seconds: float  # it took to load
+    notes: tuple[str, ...] = ()  # what the person should know: a fallback, a guess, unread tensors
+    _closed: bool = field(default=False, repr=False)
+
+    def decoder(self, stops: Sequence[str] = ()) -> tok.Decoder:
+        """A decoder of one answer."""
+        return tok.Decoder(self.tokenizer, tuple(stops))
+
+    def tokens(self, text: str) -> list[int]:
+        """A raw text as a prompt; special tokens written in it are recognised, as the person typed them."""
+        return self.tokenizer.encode(text, add_special=True, parse_special=True)
+
+    def describe(self) -> str:
+        """One line: model, device, context."""
+        name = self.file.metadata.get("general.name")
+        shown = name if isinstance(name, str) and name else Path(self.file.path).name
+        return f"{shown} · {self.device} · context {self.session.context} · kv {self.settings.kv}"
+
+    def close(self) -> None:
+        """Gives device memory and the file back.  Safe to call twice."""
+        if not self._closed:
+            self._closed = True
+            self.executor.close()
+            self.file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def load(path: Path, settings: Settings) -> Loaded:
+    """Opens the file, binds its weights and loads them into the executor the settings choose.
+
+    Raises ModelFileError for a file that cannot be run, UsageError for a context beyond the
+    model's or a KV format the executor lacks, and DeviceError for what the device cannot do.
+    """
+    start = time.perf_counter()
+    file = gguf.open(path)
+    try:
+        config = arch.describe(file)
+        bound = model.bind(file, config)
+        tokenizer = tok.load(file.metadata)
+        context = context_of(settings.context, config)
+        choice = devices.choose(settings)
+        executor = devices.executor(choice, bound.program, -(-context // PAGE), settings)
+    except BaseException:
+        file.close()
+        raise
+    return Loaded(
+        settings=settings,
+        file=file,
+        config=config,
+        audit=bound.audit,
+        tokenizer=tokenizer,
+        executor=executor,
+        session=Session(executor, context),
+        device=choice.name,
+        seconds=time.perf_counter() - start,
+        notes=_notes(choice, bound.audit, tokenizer),
+    )
+
+
+def context_of(asked: int, config: Config) -> int:
+    """The context in tokens: the asked-for one, checked, or the model's own up to DEFAULT_CONTEXT."""
+    if asked > config.context:
+        raise UsageError(f"a context of {asked} tokens was asked for; this model was made for {config.context}")
+    return asked or min(config.context, DEFAULT_CONTEXT)
+
+
+def _notes(choice: devices.Choice, audit: model.Audit, tokenizer: tok.Tokenizer) -> tuple[str, ...]:
+    notes = []
+    if choice.fallback:
+        notes.append(f"computing with NumPy: {choice.reason}")
+    if tokenizer.guessed:
+        notes.append(tokenizer.guessed)
+    if audit.unread:
+        notes.append(str(audit))
+    return tuple(notes)
