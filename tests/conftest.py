@@ -42,7 +42,9 @@ class Case:
 
     def greedy(self) -> dict[str, list[int]]:
         """The tokens that follow a prompt, by prompt."""
-        return {key.removeprefix("greedy_"): ids.tolist() for key, ids in self.arrays.items() if key.startswith("greedy_")}
+        return {
+            key.removeprefix("greedy_"): ids.tolist() for key, ids in self.arrays.items() if key.startswith("greedy_")
+        }
 
 
 def case_named(name: str) -> Case:

@@ -146,6 +146,8 @@ def _scaling(keys: Keys) -> Scaling | None:
     if kind in ("", "none"):
         return None
     factor = factor or 1.0
+    if factor < 1e-3:
+        raise MalformedFile(f"{keys.prefix}.rope.scaling.factor is {factor}, expected 0.001 to 1000000")
     if kind == "linear":
         return Scaling("linear", factor)
     if kind != "yarn":

@@ -1,6 +1,6 @@
 """From a file and its Config to a Program: the walk over the GGUF names of a transformer's blocks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -145,9 +145,10 @@ class _Block:
             (f"{blk}.attn_v", config.kv_heads[layer], False),
         ):
             rows = heads * config.head_dim
-            order = self._order(layer, heads) if turned else None
+            matrix = self.claims.matrix(f"{name}.weight", rows, config.hidden)
+            order = self._order(layer, heads) if turned else None  # only now: a hostile count made no tensor fit
             bias = _bias(self.claims, name, rows)
-            parts.append(self.claims.matrix(f"{name}.weight", rows, config.hidden, order))
+            parts.append(replace(matrix, order=order))
             biases.append(bias if bias is None or order is None else bias[order])
         return Linear(tuple(parts), _stacked(parts, biases))
 

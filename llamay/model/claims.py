@@ -3,9 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from llamay.errors import MalformedFile, Unsupported
 from llamay.gguf import Tensor
 from llamay.quant import dequantize, supported
@@ -40,10 +37,10 @@ class Claims:
         """Whether the file holds the tensor; claims nothing."""
         return name in self.tensors
 
-    def matrix(self, name: str, rows: int, columns: int, order: NDArray[np.int64] | None = None) -> Matrix:
-        """The tensor as a matrix [rows, columns], its rows to be loaded in `order`."""
+    def matrix(self, name: str, rows: int, columns: int) -> Matrix:
+        """The tensor as a matrix [rows, columns]."""
         tensor = self._claim(name, (columns, rows))
-        return Matrix(name, tensor.type, rows, columns, lambda: tensor.data, order, tensor.release)
+        return Matrix(name, tensor.type, rows, columns, lambda: tensor.data, None, tensor.release)
 
     def vector(self, name: str, length: int) -> Floats:
         """The tensor as float32 [length]."""
