@@ -18,11 +18,11 @@ from llamay.errors import LlamayError, UsageError
 
 COMMANDS: dict[str, str] = {
     "run": "llamay.cli.run",
-    "info": "llamay.cli.info",
     "pull": "llamay.cli.pull",
     "list": "llamay.cli.list",
     "rm": "llamay.cli.rm",
     "cp": "llamay.cli.cp",
+    "info": "llamay.cli.info",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",

@@ -71,7 +71,7 @@ def commands() -> list[Entry]:
         parser = cli.parser_of(command)
         options = tuple(_option(parser, action) for action in parser.flags())
         words = parser.positionals()
-        completes = next((parser.completions[word.dest] for word in words if word.dest in parser.completions), "")
+        completes: Completes = next((parser.completions[w.dest] for w in words if w.dest in parser.completions), "")
         choices = tuple(str(choice) for word in words for choice in word.choices or ())
         entries.append(Entry(name, command.HELP, options, completes, choices))
     return entries

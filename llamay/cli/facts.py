@@ -22,6 +22,7 @@ def gather(file: File) -> Facts:
         "bytes": file.size,
         "gguf_version": file.version,
         "keys": len(file.metadata),
+        "tensors": len(file.tensors),
         "name": _text(file, "general.name"),
         "architecture": _text(file, "general.architecture"),
         "weights": sum(tensor.rows * tensor.columns for tensor in file.tensors.values()),

@@ -67,10 +67,11 @@ def _asked_lines(args: argparse.Namespace, found: Any) -> list[str]:
 
 def lines(facts: "Facts") -> list[str]:
     """The page without flags."""
-    from llamay.cli.terminal import amount, count, plain
+    from llamay.cli.terminal import count, plain
+    from llamay.store.progress import size
 
     rows = [("file", plain(path)) for path in facts["files"]]
-    rows.append(("size", f"{amount(facts['bytes'])}, GGUF v{facts['gguf_version']}, {facts['keys']} keys"))
+    rows.append(("size", f"{size(facts['bytes'])}, GGUF v{facts['gguf_version']}, {facts['tensors']} tensors, {facts['keys']} keys"))
     if facts["name"]:
         rows.append(("name", plain(facts["name"])))
     rows.append(("architecture", f"{plain(facts['architecture'] or 'not said')}, {count(facts['weights'])} weights"))
@@ -88,11 +89,11 @@ def lines(facts: "Facts") -> list[str]:
 
 def network_rows(network: "Facts") -> list[tuple[str, str]]:
     """Layers, heads, context, rope and what a token costs in the cache."""
-    from llamay.cli.terminal import amount
+    from llamay.store.progress import size
 
     kv = network["kv_bytes_a_token"]
-    whole = amount(kv["f32"] * network["context"])
-    rope = f"{network['rope_base']:g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
+    whole = size(kv["f32"] * network["context"])
+    rope = f"{network['rope_base']:.12g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
     if network["rope_scaling"]:
         rope += f", scaled {network['rope_scaling']}"
     rows = [
@@ -105,7 +106,7 @@ def network_rows(network: "Facts") -> list[tuple[str, str]]:
     ]
     if network["sliding_layers"]:
         window = f"{network['sliding_window']} tokens in {network['sliding_layers']} of {network['layers']} layers"
-        rows.append(("window", f"{window}, rope base {network['rope_base_sliding']:g} there"))
+        rows.append(("window", f"{window}, rope base {network['rope_base_sliding']:.12g} there"))
     if network["unread_keys"]:
         rows.append(("unread keys", ", ".join(network["unread_keys"])))
     return rows
@@ -128,7 +129,8 @@ def tokenizer_rows(tokenizer: "Facts") -> list[tuple[str, str]]:
 
 def histogram_lines(facts: "Facts") -> list[str]:
     """A bar a tensor type, by bytes."""
-    from llamay.cli.terminal import amount, bar
+    from llamay.cli.terminal import bar
+    from llamay.store.progress import size
 
     rows = facts["quantisation"]
     total = sum(row["bytes"] for row in rows) or 1
@@ -138,7 +140,7 @@ def histogram_lines(facts: "Facts") -> list[str]:
         share = row["bytes"] / total
         plural = "" if row["tensors"] == 1 else "s"
         text.append(
-            f"  {row['type']:<8} {bar(share):<24} {share:6.1%}  {amount(row['bytes']):>9}  {row['tensors']} tensor{plural}"
+            f"  {row['type']:<8} {bar(share):<24} {share:6.1%}  {size(row['bytes']):>9}  {row['tensors']} tensor{plural}"
         )
     return text
 

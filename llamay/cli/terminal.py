@@ -12,15 +12,6 @@ def plain(text: str, *, lines: bool = False) -> str:
     return "".join(c if c.isprintable() or c in passing else _spelled(c) for c in text)
 
 
-def amount(size: float) -> str:
-    """Bytes in the unit that fits: 98.1 MB, 1.2 GB; decimal, as disks and downloads count."""
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.2f} GB"
-
-
 def count(number: float) -> str:
     """134.5M, 1.24B."""
     for limit, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
