@@ -4,7 +4,7 @@ import mmap
 from typing import Any
 
 from llamay.errors import MalformedFile, ModelFileError
-from llamay.gguf.values import NUMBERS, SCALARS, U32, U64, Array, Text, Value, ValueType, decode, quoted
+from llamay.gguf.values import NUMBERS, SCALARS, U32, U64, Array, Text, Value, ValueType, quoted
 
 MAX_NAME = 65_535  # bytes of a key or a tensor name, the format's own limit
 MAX_DEPTH = 4  # arrays of arrays of ...
@@ -77,10 +77,14 @@ class Cursor:
     def _text(self, key: str) -> str | Text:
         length = self.u64(f"the length of {quoted(key)}")
         start = self.take(length, quoted(key))
+        later = Text(key, self._map, start, start + length, self.path)
         if length > self._eager:
-            return Text(key, self._map, start, start + length, self.path)
+            return later
         self._eager -= length
-        return decode(bytes(self._view[start : start + length]))
+        try:
+            return bytes(self._view[start : start + length]).decode()
+        except UnicodeDecodeError:
+            return later
 
     def _array(self, key: str) -> Array:
         type, count = self._array_header(key)

@@ -37,9 +37,11 @@ class Metadata(Mapping[str, Value]):
         return len(self._values)
 
     def typed(self, key: str) -> Typed | Array:
-        """The value with its declared type, as `gguf.write` takes it."""
-        value = self[key]
-        return value if isinstance(value, Array) else Typed(self.types[key], value)
+        """The value with its declared type and its very bytes, as `gguf.write` takes it."""
+        value = self._values[key]
+        if isinstance(value, Array):
+            return value
+        return Typed(self.types[key], value.raw() if isinstance(value, Text) else value)
 
 
 class File:

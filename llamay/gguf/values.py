@@ -136,7 +136,10 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A string too long to be decoded before it is asked for; `File.metadata` hands out its text."""
+    """A string still in the file, for its length or for bytes that are not UTF-8; `File.metadata` hands out its text.
+
+    Bytes that are not UTF-8 show as \\xNN, so that one of them does not refuse the whole file.
+    """
 
     key: str
     map: mmap.mmap
@@ -144,13 +147,11 @@ class Text:
     end: int
     path: str
 
+    def raw(self) -> bytes:
+        return mapped(self.map, self.start, self.end, self.path, self.key)
+
     def read(self) -> str:
-        return decode(mapped(self.map, self.start, self.end, self.path, self.key))
-
-
-def decode(raw: bytes) -> str:
-    """A string value; bytes that are not UTF-8 show as \\xNN rather than refuse the whole file."""
-    return raw.decode(errors="backslashreplace")
+        return self.raw().decode(errors="backslashreplace")
 
 
 Scalar = bool | int | float | str

@@ -146,3 +146,11 @@ def test_a_file_may_be_rewritten_from_itself(tmp_path):
     with gguf.open(path) as file:
         assert dict(file.metadata) == {"k": 1, "more": "x"}
         assert file.tensors["t"].data.tobytes() == b"abcd"
+
+
+def test_strings_that_are_not_utf8_are_copied_as_they_are(tmp_path, build, saved):
+    entries = [build.entry("k", 8, build.text(b"caf\xe9")), build.entry("long", 8, build.text(b"x" * (5 << 20)))]
+    path = saved(build.file([*entries, build.array("a", 8, 1, build.text(b"\xff"))]))
+    with gguf.open(path) as file:
+        gguf.write(tmp_path / "copy.gguf", *copy_of(file))
+    assert (tmp_path / "copy.gguf").read_bytes() == Path(path).read_bytes()
