@@ -117,7 +117,7 @@ def _survivors(keys: Words, terms: Terms) -> tuple[Ids, Words]:
             stay = _typical(mass, distance, terms.typical)
             ids, kept, mass = ids[stay], kept[stay], mass[stay]
         if terms.top_p < WHOLE:
-            target = max(1, -(-int(mass.sum()) * terms.top_p // WHOLE))
+            target = -(-int(mass.sum()) * terms.top_p // WHOLE)
             stay = _covering(~kept, mass, target)
             ids, kept = ids[stay], kept[stay]
     if terms.floor is not None:

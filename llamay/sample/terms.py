@@ -44,7 +44,7 @@ class Terms:
         return cls(
             top_k=top_k if top_k < vocabulary else 0,
             typical=WHOLE if greedy else round(sampling.typical_p * WHOLE),
-            top_p=WHOLE if greedy else round(sampling.top_p * WHOLE),
+            top_p=WHOLE if greedy else max(1, round(sampling.top_p * WHOLE)),  # the likeliest always stays
             floor=None if greedy or sampling.min_p == 0.0 else np.float32(math.log(sampling.min_p)),
             rate=np.float32(1.0 if greedy else 1.0 / sampling.temperature),
             repeat=np.float32(sampling.repeat_penalty) if sampling.penalises else None,
@@ -59,8 +59,11 @@ class Terms:
         """Whether the kernels may take the short route: top_k, or the vocabulary, fits one workgroup."""
         return (self.top_k or vocabulary) <= SHORT
 
-    def words(self, vocabulary: int) -> Words:  # -> [WORDS]
-        """The record the kernels read; wgsl/include/sample_terms.wgsl names its words."""
+    def words(self, vocabulary: int, ring_at: int = 0) -> Words:  # -> [WORDS]
+        """The record the kernels read; wgsl/include/sample_terms.wgsl names its words.
+
+        `ring_at` is the first cell of the slot's ring among all rings.
+        """
         flags = TYPICAL * (self.typical < WHOLE) + TOP_P * (self.top_p < WHOLE) + MIN_P * (self.floor is not None)
         flags += PENALTIES * (self.repeat is not None) + BIAS * self.bias
         flags += SHORTLISTED * self.shortlisted(vocabulary)
@@ -70,11 +73,11 @@ class Terms:
             [floor, self.rate, repeat, np.float32(1.0) / repeat, self.presence, self.frequency], np.float32
         )
         whole = [flags, self.top_k or vocabulary, self.typical % WHOLE, self.top_p % WHOLE]
-        tail = [self.seed & 0xFFFFFFFF, self.seed >> 32, self.last_n & 0xFFFFFFFF]
+        tail = [self.seed & 0xFFFFFFFF, self.seed >> 32, self.last_n & 0xFFFFFFFF, ring_at]
         record = np.zeros(WORDS, np.uint32)  # the last words stay zero: the kernels count on one of them
         record[:4] = whole
         record[4:10] = parts.view(np.uint32)
-        record[10:13] = tail
+        record[10:14] = tail
         return record
 
 
