@@ -15,7 +15,8 @@ class WordCache:
 
     def ids(self, words: Iterable[str]) -> list[int]:
         """The ids of all words, one after the other."""
-        known, found = self._known, []
+        known = self._known
+        found: list[int] = []
         for word in words:
             ids = known.get(word)
             if ids is None:

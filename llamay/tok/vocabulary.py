@@ -79,7 +79,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def model(self) -> str:
-        model = self.scalar("model", str)
+        model: str | None = self.scalar("model", str)
         if model is None:
             raise MalformedFile(f"{PREFIX}model is missing: the file holds no tokenizer; use a file that has one")
         if model not in MODELS:
@@ -106,7 +106,9 @@ class _Reader:
             value = value.bytes()
         elif hasattr(value, "strings"):
             value = value.strings()
-        kinds = set(map(type, value)) if isinstance(value, Sequence) and not isinstance(value, str) else {type(value)}
+        if not isinstance(value, (list, tuple)):
+            raise MalformedFile(f"{PREFIX}{key} is a {type(value).__name__}; an array of strings was expected")
+        kinds = set(map(type, value))
         if kinds <= {str}:
             return list(value)
         if kinds <= {bytes}:

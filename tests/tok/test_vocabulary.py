@@ -1,0 +1,111 @@
+"""What the metadata of a file says about its tokenizer is checked before it is believed."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llamay import tok
+from llamay.errors import MalformedFile, Unsupported
+from llamay.tok import Vocabulary
+
+KEY = "tokenizer.ggml."
+
+WRONG = [
+    ("tiny-spm", {"model": None}, "model is missing"),
+    ("tiny-spm", {"model": 7}, "model is a int; a str"),
+    ("tiny-spm", {"tokens": None}, "tokens is empty or missing"),
+    ("tiny-spm", {"tokens": []}, "tokens is empty or missing"),
+    ("tiny-spm", {"tokens": "abc"}, "tokens is a str; an array of strings"),
+    ("tiny-spm", {"tokens": [1, 2]}, "tokens holds int"),
+    ("tiny-spm", {"tokens": ["a", b"b"]}, "tokens holds bytes, str"),
+    ("tiny-spm", {"tokens": np.zeros(320)}, "tokens is a ndarray"),
+    ("tiny-spm", {"scores": None}, "scores is missing"),
+    ("tiny-spm", {"scores": [0.0] * 319}, "scores has 319 elements for 320 tokens"),
+    ("tiny-spm", {"scores": ["x"] * 320}, "scores holds str"),
+    ("tiny-spm", {"scores": 1.0}, "scores is a float; an array of 320"),
+    ("tiny-spm", {"scores": [float("nan")] * 320}, r"scores\[0\] is not a number"),
+    ("tiny-spm", {"token_type": [1] * 5}, "token_type has 5 elements"),
+    ("tiny-spm", {"token_type": [1.5] * 320}, "token_type holds float64"),
+    ("tiny-spm", {"token_type": "1" * 320}, "token_type is a str"),
+    ("tiny-spm", {"bos_token_id": 320}, "bos_token_id is 320; an id below the 320"),
+    ("tiny-spm", {"eos_token_id": -2}, "eos_token_id is -2"),
+    ("tiny-spm", {"eos_token_id": True}, "eos_token_id is a bool"),
+    ("tiny-spm", {"eos_token_id": "2"}, "eos_token_id is a str"),
+    ("tiny-spm", {"add_bos_token": 1}, "add_bos_token is a int; a bool"),
+    ("tiny-bpe-gpt2", {"merges": None}, "merges is missing"),
+    ("tiny-bpe-gpt2", {"merges": [1]}, "merges holds int"),
+    ("tiny-bpe-gpt2", {"pre": 3}, "pre is a int"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "message"), WRONG)
+def test_impossible_metadata_is_refused(name: str, change: dict[str, Any], message: str, metadata: Any) -> None:
+    found = metadata(name)
+    for key, value in change.items():
+        found[KEY + key] = value
+        if value is None:
+            del found[KEY + key]
+    with pytest.raises(MalformedFile, match=message):
+        tok.load(found)
+
+
+@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "x" * 10_000])
+def test_other_kinds_are_refused_by_name(model: str, metadata: Any) -> None:
+    with pytest.raises(Unsupported, match=r"supported: gpt2 \(byte-level BPE\), llama \(SentencePiece BPE\)") as caught:
+        tok.load(metadata("tiny-spm") | {KEY + "model": model})
+    assert model[:80] in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_arrays_may_come_in_any_form(metadata: Any) -> None:
+    class Lazy:
+        def __init__(self, values: list[Any]) -> None:
+            self.values = values
+
+        def __len__(self) -> int:
+            return len(self.values)
+
+        def bytes(self) -> list[Any]:
+            return [value.encode() for value in self.values]
+
+        def numpy(self) -> Any:
+            return np.asarray(self.values)
+
+    plain = metadata("tiny-spm")
+    lazy = {key: Lazy(value) if isinstance(value, list) else value for key, value in plain.items()}
+    arrays = plain | {KEY + "scores": np.asarray(plain[KEY + "scores"], np.float32)}
+    assert Vocabulary.from_metadata(lazy) == Vocabulary.from_metadata(plain) == Vocabulary.from_metadata(arrays)
+
+
+def test_longer_arrays_and_odd_types_are_taken_as_the_reference_does(metadata: Any) -> None:
+    plain = metadata("tiny-spm")
+    longer = {KEY + "scores": plain[KEY + "scores"] + [0.0], KEY + "token_type": [*plain[KEY + "token_type"][:-1], 99]}
+    found = Vocabulary.from_metadata(plain | longer)
+    assert len(found.scores) == len(found.types) == 320 and found.types[-1] == 1
+
+
+def test_ids_that_say_nothing(metadata: Any) -> None:
+    found = tok.load(metadata("tiny-spm") | {KEY + "padding_token_id": 320, KEY + "bos_token_id": 2**32 - 1})
+    assert found.padding is None and "padding_token_id 320 ignored" in found.notes[0]
+    assert found.bos is None and not found.add_bos and found.encode("a", add_special=True) == found.encode("a")
+
+
+def test_an_empty_mapping_has_no_tokenizer() -> None:
+    with pytest.raises(MalformedFile, match="holds no tokenizer"):
+        tok.load({})
+
+
+def test_of_equal_tokens_the_first_counts(metadata: Any) -> None:
+    found = metadata("tiny-spm")
+    tokens = found[KEY + "tokens"]
+    found[KEY + "tokens"] = [*tokens[:-2], "", "▁a"]
+    tokenizer = tok.load(found)
+    assert tokenizer.encode("a") == [tokens.index("▁a")]
+    assert tokenizer.decode([319]) == b"a" and tokenizer.decode([318]) == b""
+
+
+def test_pieces_that_are_not_utf8_keep_their_bytes(metadata: Any) -> None:
+    found = metadata("tiny-spm")
+    found[KEY + "tokens"] = [token.encode() for token in found[KEY + "tokens"]]
+    found[KEY + "tokens"][319] = b"\xff\xfe"
+    assert tok.load(found).token_bytes(319) == b"\xff\xfe"
