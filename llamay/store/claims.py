@@ -12,7 +12,7 @@ from llamay.store.locks import Lock
 class Claim:
     """A list of digests in a file that stays locked while its process lives.
 
-    `begin` and `add` are called inside the store's critical section.
+    `begin`, `add` and `clear` are called inside the store's critical section.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -27,6 +27,11 @@ class Claim:
         """Claims a blob, whether it is installed yet or not."""
         self._digests.add(digests.parse(digest))
         self._lock.write("\n".join(sorted(self._digests)))
+
+    def clear(self) -> None:
+        """Claims nothing any more."""
+        self._digests.clear()
+        self._lock.write("")
 
     def end(self) -> None:
         """Withdraws the claim."""

@@ -172,8 +172,11 @@ class Store:
                 replace_file(target, data)
         return Layer("", found, len(data))
 
-    def put_manifest(self, name: ModelName, data: bytes) -> Installed:
-        """Makes a model installed, last of all writes; blobs only its predecessor used are removed."""
+    def put_manifest(self, name: ModelName, data: bytes, claim: Claim | None = None) -> Installed:
+        """Makes a model installed, last of all writes; blobs only its predecessor used are removed.
+
+        The claim of the pull that writes it has served from then on.
+        """
         document = manifest.decode(data, f"the manifest of {name}")
         path = names.check(name).path(self.manifests)
         with self.locked():
@@ -186,6 +189,8 @@ class Store:
                 before.unlink(missing_ok=True)
             self.make(path.parent)
             replace_file(path, data)
+            if claim is not None:
+                claim.clear()
             self._drop(old)
         return self._read(name)
 

@@ -69,7 +69,6 @@ class Lock:
         os.lseek(self._file, 0, os.SEEK_SET)
         os.ftruncate(self._file, 0)
         os.write(self._file, text.encode())
-        os.fsync(self._file)
 
     @contextlib.contextmanager
     def held(self, waiting: Callable[[], None] = lambda: None, remove: bool = False) -> Iterator[None]:

@@ -23,6 +23,7 @@ ATTEMPTS = 6
 PROGRESS = 1 << 20  # bytes after which a transfer counts as moving again
 LONGEST_WAIT = 120.0  # seconds a server's Retry-After is followed
 PAGE_SECONDS = 120.0
+CONNECT_SECONDS = 20.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -111,14 +112,14 @@ class Network:
     patience: Callable[[], Patience] = Patience
     notice: Callable[[str], None] = lambda text: None
     unverified: set[addresses.Endpoint] = field(default_factory=set)  # may do without https or a valid certificate
-    _clients: "dict[tuple[str | None, bool], httpx.Client]" = field(default_factory=dict)
+    _transports: "dict[tuple[str | None, bool], httpx.HTTPTransport]" = field(default_factory=dict)
     _pins: dict[addresses.Endpoint, list[str]] = field(default_factory=dict)
 
     def close(self) -> None:
         """Closes all connections."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        for transport in self._transports.values():
+            transport.close()
+        self._transports.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -165,23 +166,48 @@ class Network:
 
     @contextlib.contextmanager
     def _send(self, url: str, headers: Mapping[str, str], trusted: bool) -> Iterator[Reply]:
-        """One GET without redirects, to the first of the judged addresses that answers."""
+        """One GET, to the first of the judged addresses that answers.
+
+        It goes to the transport itself: a client would keep cookies and read redirects on its own.
+        """
         import httpx
 
         place = addresses.endpoint(url)
         proxy = self._proxy_for(url)
         targets = self._route(url, trusted, proxied=proxy is not None)
-        client = self._client(proxy, verified=place not in self.unverified)
-        with contextlib.ExitStack() as stack:
-            for number, target in enumerate(targets, 1):
-                try:
-                    answer = stack.enter_context(_stream(client, url, place, target, headers))
-                    break
-                except httpx.TransportError as error:
-                    if number == len(targets) or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-                        raise _sorted(error, place.netloc) from error
+        transport = self._transport(proxy, verified=place not in self.unverified)
+        for number, target in enumerate(targets, 1):
+            request = self._request(url, place, target, headers)
+            try:
+                answer = transport.handle_request(request)
+                break
+            except httpx.TransportError as error:
+                if number == len(targets) or not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise _sorted(error, place.netloc) from error
+        try:
             lower = {name.lower(): value for name, value in answer.headers.items()}
             yield Reply(url, answer.status_code, lower, _chunks(answer, place.netloc))
+        finally:
+            answer.close()
+
+    def _request(
+        self, url: str, place: addresses.Endpoint, target: str | None, headers: Mapping[str, str]
+    ) -> "httpx.Request":
+        """A request to a pinned address under the host's own name; a None target goes by name, through a proxy."""
+        import httpx
+
+        parts = urlsplit(url)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        try:
+            pinned = httpx.URL(scheme=place.scheme, host=target or place.host, port=place.port, raw_path=path.encode())
+        except httpx.InvalidURL as error:
+            raise PullError(f"{url[:200]!a} is no URL: {error}") from error
+        seconds = self.timeout
+        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)).as_dict()
+        extensions: dict[str, object] = {"timeout": timeout}
+        if place.scheme == "https" and target and target != place.host:
+            extensions["sni_hostname"] = place.host
+        return httpx.Request("GET", pinned, headers={"Host": place.netloc, **headers}, extensions=extensions)
 
     def _route(self, url: str, trusted: bool, proxied: bool) -> list[str | None]:
         """The addresses to try; None leaves the name to a proxy, which alone may be able to resolve it."""
@@ -210,17 +236,14 @@ class Network:
             return None
         return proxies.get(place.scheme) or proxies.get("all")
 
-    def _client(self, proxy: str | None, verified: bool) -> "httpx.Client":
+    def _transport(self, proxy: str | None, verified: bool) -> "httpx.HTTPTransport":
         import httpx
 
         key = (proxy, verified)
-        if key not in self._clients:
-            timeout = httpx.Timeout(self.timeout, connect=min(self.timeout, 20.0))
+        if key not in self._transports:
             tls = self._tls() if verified else False
-            self._clients[key] = httpx.Client(
-                verify=tls, proxy=proxy, timeout=timeout, trust_env=False, follow_redirects=False
-            )
-        return self._clients[key]
+            self._transports[key] = httpx.HTTPTransport(verify=tls, proxy=proxy, trust_env=False)
+        return self._transports[key]
 
     def _tls(self) -> ssl.SSLContext:
         import httpx
@@ -267,24 +290,11 @@ def retry_after(text: str, now: float | None = None) -> float | None:
     return max(0.0, moment - (time.time() if now is None else now))
 
 
-def _stream(
-    client: "httpx.Client", url: str, place: addresses.Endpoint, target: str | None, headers: Mapping[str, str]
-) -> "contextlib.AbstractContextManager[httpx.Response]":
-    """A request to a pinned address under the host's own name; a None target goes by name, through a proxy."""
-    import httpx
-
-    parts = urlsplit(url)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    pinned = httpx.URL(scheme=place.scheme, host=target or place.host, port=place.port, raw_path=path.encode())
-    extensions = {"sni_hostname": place.host} if place.scheme == "https" and target and target != place.host else {}
-    return client.stream("GET", pinned, headers={**headers, "Host": place.netloc}, extensions=extensions)
-
-
 def _chunks(answer: "httpx.Response", host: str) -> Iterator[bytes]:
     import httpx
 
     try:
-        yield from answer.iter_raw()
+        yield from answer.iter_raw()  # as it arrives: nothing received waits in a buffer
     except httpx.TransportError as error:
         raise _sorted(error, host) from error
 

@@ -144,7 +144,7 @@ class Part:
 
     def _save_state(self) -> None:
         state = {"validator": self.validator, "synced": self._synced, "boot": _boot()}
-        replace_file(self._state, json.dumps(state).encode())
+        replace_file(self._state, json.dumps(state).encode(), durable=False)  # an older state is a safe one
 
 
 @contextlib.contextmanager
@@ -158,16 +158,21 @@ def explained(path: Path) -> Iterator[None]:
         raise StoreError(f"{path.parent} takes no more: {advice}") from error
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Writes a small file so that readers and crashes see the old bytes or the new, nothing between."""
+def replace_file(path: Path, data: bytes, durable: bool = True) -> None:
+    """Writes a small file so that readers and crashes see the old bytes or the new, nothing between.
+
+    If not `durable`, a loss of power may bring the old bytes back, or none.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with explained(path):
         with open(beside, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(beside, path)
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -132,7 +132,7 @@ def _write(store: Store, plan: Plan, layers: list[Layer], obtainer: Obtainer) ->
         existing = None
     if existing is not None and existing.id == found:
         return Pulled(existing, fresh=obtainer.transferred)
-    return Pulled(store.put_manifest(plan.name, data), fresh=True)
+    return Pulled(store.put_manifest(plan.name, data, obtainer.claim), fresh=True)
 
 
 def _compose(plan: Plan, layers: list[Layer], obtainer: Obtainer) -> Manifest:
