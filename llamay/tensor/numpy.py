@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from llamay.errors import UsageError
 from llamay.quant import dequantize
-from llamay.sample import Sampling
+from llamay.sample import Recent, Sampling, choose_batch
 from llamay.tensor import twins
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Program, Qkv, Residual, Rope
@@ -54,6 +54,8 @@ class NumpyExecutor:
         self._keys = [np.zeros((op.kv_heads, op.head_dim, pages * PAGE), self._dtype) for op in program.layers]
         self._values = [np.zeros((op.kv_heads, pages * PAGE, op.head_dim), self._dtype) for op in program.layers]
         self._samplings: tuple[Sampling, ...] = ()
+        self._histories: tuple[NDArray[np.int32], ...] = ()
+        self._recent: list[Recent] = []
         self._last: Batch | None = None
         self._ids = np.empty(0, np.int32)
         self._done: deque[NDArray[np.int32]] = deque()
@@ -88,6 +90,8 @@ class NumpyExecutor:
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
         """Sets the sampling of each output slot, and the tokens its penalties have seen so far."""
         self._samplings = samplings
+        self._histories = histories
+        self._recent = []
 
     def submit(self, batch: Batch | None, steps: int) -> None:
         """Computes `steps` steps at once; the ids wait for collect."""
@@ -96,7 +100,7 @@ class NumpyExecutor:
             current = batch if step == 0 and batch is not None else self._next()
             if len(current.outputs) != len(self._samplings):
                 raise UsageError(f"{len(current.outputs)} outputs, but begin gave {len(self._samplings)} samplings")
-            ids[step] = self._ids = twins.pick(self.logits(current))
+            ids[step] = self._ids = self._choose(self.logits(current), current.positions[current.outputs])
             self._last = current
         self._done.append(ids)
 
@@ -150,6 +154,18 @@ class NumpyExecutor:
             return np.empty((0, self.program.vocabulary), h.dtype)
         return twins.head(self._linear(op.linear, _norm(h, op.norm)), op.scale, op.softcap)
 
+    def _choose(self, logits: Real, positions: NDArray[np.int32]) -> NDArray[np.int32]:
+        """A token for each output slot, whose row stood at the given position."""
+        if not self._recent:
+            seen = zip(self._samplings, self._histories, positions, strict=True)
+            vocabulary = self.program.vocabulary
+            self._recent = [Recent(vocabulary, how.repeat_last_n, past, int(at) + 1) for how, past, at in seen]
+        counts = [recent.counts for recent in self._recent]
+        tokens = choose_batch(logits.astype(np.float32, copy=False), self._samplings, counts, positions)
+        for recent, token, position in zip(self._recent, tokens, positions, strict=True):
+            recent.push(int(token), int(position) + 1)
+        return tokens
+
     def _next(self) -> Batch:
         """The step after the last one: each output slot's token, one position later."""
         if self._last is None:
@@ -168,6 +184,10 @@ class NumpyExecutor:
         rows = len(batch.tokens)
         if not (rows and len(batch.positions) == rows and len(batch.sequences) == rows):
             raise UsageError(f"a batch needs as many positions and sequences as its {rows} tokens, and at least one")
+        if batch.sequences.min() < 0 or batch.sequences.max() >= len(batch.tables) or batch.positions.min() < 0:
+            raise UsageError(f"a batch holds a negative position, or a sequence beyond its {len(batch.tables)} tables")
+        if len(batch.outputs) and (batch.outputs.min() < 0 or batch.outputs.max() >= rows):
+            raise UsageError(f"a batch asks for logits of a row beyond its {rows}")
         if batch.tokens.min() < 0 or batch.tokens.max() >= self.program.vocabulary:
             raise UsageError(f"a batch holds a token outside the vocabulary of {self.program.vocabulary}")
         for index, table in enumerate(batch.tables):
