@@ -71,7 +71,8 @@ def lines(facts: "Facts") -> list[str]:
     from llamay.store.progress import size
 
     rows = [("file", plain(path)) for path in facts["files"]]
-    rows.append(("size", f"{size(facts['bytes'])}, GGUF v{facts['gguf_version']}, {facts['tensors']} tensors, {facts['keys']} keys"))
+    counts = f"{facts['tensors']} tensors, {facts['keys']} keys"
+    rows.append(("size", f"{size(facts['bytes'])}, GGUF v{facts['gguf_version']}, {counts}"))
     if facts["name"]:
         rows.append(("name", plain(facts["name"])))
     rows.append(("architecture", f"{plain(facts['architecture'] or 'not said')}, {count(facts['weights'])} weights"))
@@ -138,10 +139,8 @@ def histogram_lines(facts: "Facts") -> list[str]:
     text = [f"{'quantisation':<14}{bits:.2f} bits a weight"]
     for row in rows:
         share = row["bytes"] / total
-        plural = "" if row["tensors"] == 1 else "s"
-        text.append(
-            f"  {row['type']:<8} {bar(share):<24} {share:6.1%}  {size(row['bytes']):>9}  {row['tensors']} tensor{plural}"
-        )
+        tensors = "1 tensor" if row["tensors"] == 1 else f"{row['tensors']} tensors"
+        text.append(f"  {row['type']:<8} {bar(share):<24} {share:6.1%}  {size(row['bytes']):>9}  {tensors}")
     return text
 
 
@@ -149,11 +148,13 @@ def tensor_lines(tensors: list["Facts"]) -> list[str]:
     """Name, type, shape, bytes."""
     from llamay.cli.terminal import plain
 
-    wide = max((len(plain(tensor["name"])) for tensor in tensors), default=0)
-    return [
-        f"{plain(tensor['name']):<{wide}}  {tensor['type']:<7}  {'x'.join(map(str, tensor['shape'])):<14}  {tensor['bytes']}"
-        for tensor in tensors
-    ]
+    names = [plain(tensor["name"]) for tensor in tensors]
+    wide = max(map(len, names), default=0)
+    text = []
+    for name, tensor in zip(names, tensors, strict=True):
+        shape = "x".join(map(str, tensor["shape"]))
+        text.append(f"{name:<{wide}}  {tensor['type']:<7}  {shape:<14}  {tensor['bytes']}")
+    return text
 
 
 def meta_lines(metadata: "Facts") -> list[str]:
