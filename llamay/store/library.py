@@ -285,7 +285,7 @@ class Store:
             shutil.rmtree(self.views / digests.of_bytes(data)[7:23], ignore_errors=True)
         for digest in sorted(candidates):
             path = digests.blob_path(self.blobs, digest)
-            with contextlib.suppress(FileNotFoundError), explained(path):
+            with explained(path), contextlib.suppress(FileNotFoundError):
                 size = path.stat().st_size
                 path.unlink()
                 freed += size

@@ -18,7 +18,7 @@ from llamay.store.manifest import CONFIG_TYPE, MODEL_TYPES, TITLE, Layer
 from llamay.store.network import Request
 from llamay.store.parts import Part
 from llamay.store.plan import Asset, Copy, Download, Member
-from llamay.store.progress import Silent
+from llamay.store.progress import Muted
 
 QUIET_BYTES = 1 << 20  # smaller layers show no bar
 CHUNK = 1 << 20
@@ -86,7 +86,7 @@ class Obtainer:
                 return _titled(known, asset)
             fetcher = self.fetcher
             if asset.size is not None and asset.size < QUIET_BYTES:
-                fetcher = replace(fetcher, reporter=Silent())
+                fetcher = replace(fetcher, reporter=Muted(fetcher.reporter))
             target = Target(asset.title, asset.digest, asset.size, gguf=asset.media_type in MODEL_TYPES)
             headers = fetcher.fetch(request, target, part)
             if asset.digest is None:

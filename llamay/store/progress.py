@@ -45,6 +45,17 @@ class Silent:
         """Nothing."""
 
 
+class Muted(Silent):
+    """Passes on what is said, without the transfers: for layers too small for a bar."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+
+    def say(self, text: str) -> None:
+        """Passes the line on."""
+        self._reporter.say(text)
+
+
 class Bar:
     """Draws one line with share, size, rate and time left; plain lines each 5 s when the stream is no terminal."""
 

@@ -47,7 +47,7 @@ def _temporary(root: Path) -> Iterator[Path]:
 
 
 def _remove(path: Path) -> int:
-    with contextlib.suppress(FileNotFoundError), explained(path):
+    with explained(path), contextlib.suppress(FileNotFoundError):
         size = path.lstat().st_size
         path.unlink()
         return size

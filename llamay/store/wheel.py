@@ -27,7 +27,10 @@ CHUNK = 1 << 20
 _END = b"PK\x05\x06"
 _END64_LOCATOR = b"PK\x06\x07"
 _END64 = b"PK\x06\x06"
-_DAMAGED = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, ValueError, struct.error)
+_DAMAGED = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, ValueError),
+    *(NotImplementedError, RuntimeError, OSError),  # rare features, encryption, offsets before the file
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Resource:
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     server: "Server"
 
     def log_message(self, format: str, *args: object) -> None:

@@ -312,17 +312,19 @@ def test_bytes_are_synced_before_names_and_the_manifest_comes_last(kit, monkeypa
     events: list[str] = []
     replace = os.replace
 
-    def where(path: str) -> str:
+    def folder(path: str | os.PathLike[str]) -> str:
         return os.path.relpath(path, kit.store.root).split(os.sep)[0]
 
-    def noted(source, target) -> None:
-        events.append(f"name {where(target)}")
+    def synced(handle: int) -> None:
+        number = os.fstat(handle).st_ino
+        events.extend(f"sync {folder(path)}" for path in kit.store.root.rglob("*") if path.stat().st_ino == number)
+
+    def named(source: str, target: str) -> None:
+        events.append(f"name {folder(target)}")
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", noted)
-    monkeypatch.setattr(
-        os, "fsync", lambda handle: events.append(f"sync {where(os.readlink(f'/proc/self/fd/{handle}'))}")
-    )
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", named)
     kit.server.put("/m.gguf", kit.gguf(), etag='"one"')
     kit.pull(f"{kit.server.url}/m.gguf")
     kept = [event for event in events if event != "name partials"]
