@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from llamay.cli.terminal import plain
 from llamay.sample import Sampling
 from llamay.serve.events import Done
 from llamay.serve.load import Loaded
@@ -20,7 +21,11 @@ class Answer:
 
 
 def show(loaded: Loaded, prompt: Sequence[int], sampling: Sampling, limits: Limits, seed: int | None) -> Answer:
-    """Writes the pieces to stdout as they come and ends the line."""
+    """Writes the pieces to stdout as they come and ends the line.
+
+    A terminal gets control characters spelled out; a pipe or file gets the text as it is.
+    """
+    screen = sys.stdout.isatty()
     pieces: list[str] = []
     done: Done | None = None
     with contextlib.closing(loaded.session.generate(prompt, sampling, limits, loaded.decoder(), seed)) as stream:
@@ -30,7 +35,7 @@ def show(loaded: Loaded, prompt: Sequence[int], sampling: Sampling, limits: Limi
                     done = event
                 else:
                     pieces.append(event.text)
-                    sys.stdout.write(event.text)
+                    sys.stdout.write(plain(event.text, lines=True) if screen else event.text)
                     sys.stdout.flush()
         except KeyboardInterrupt:
             pass  # the answer so far stands; `done` tells that it was cut

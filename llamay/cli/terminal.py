@@ -1,15 +1,16 @@
 """Showing text of unknown origin and large numbers to a person."""
 
+import re
+
+
+# controls, bidirectional overrides and isolates, halves of surrogate pairs
+_OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_OBEYED_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 
 def plain(text: str, *, lines: bool = False) -> str:
-    """The text with what a terminal would obey (escapes, controls, direction marks) spelled out.
-
-    With `lines`, line ends and tabs pass.
-    """
-    if text.isprintable():
-        return text
-    passing = "\n\t" if lines else ""
-    return "".join(c if c.isprintable() or c in passing else _spelled(c) for c in text)
+    """The text with what a terminal would obey spelled out.  With `lines`, line ends and tabs pass."""
+    return (_OBEYED_IN_LINES if lines else _OBEYED).sub(_spelled, text)
 
 
 def count(number: float) -> str:
@@ -26,5 +27,5 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
-def _spelled(character: str) -> str:
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+def _spelled(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape", "backslashreplace").decode("ascii")

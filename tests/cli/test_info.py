@@ -113,7 +113,9 @@ def test_bars_have_the_length_of_their_share() -> None:
 
 
 def test_what_a_terminal_would_obey_is_spelled_out() -> None:
-    assert terminal.plain("plain ü 漢") == "plain ü 漢"
+    kept = "plain ü 漢 👨\u200d👩\u00a0x\u200f"
+    assert terminal.plain(kept) == kept
+    assert terminal.plain("a\u202eb\ud800") == "a\\u202eb\\ud800"
     assert terminal.plain("a\x1b]0;x\x07\x9b\n") == "a\\x1b]0;x\\x07\\x9b\\n"
     assert terminal.plain("a\n\tb\r", lines=True) == "a\n\tb\\r"
     assert terminal.count(134515008) == "134.5M"
