@@ -2,7 +2,6 @@
 
 import re
 
-
 # controls, bidirectional overrides and isolates, halves of surrogate pairs
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBEYED_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
