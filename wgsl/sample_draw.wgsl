@@ -1,13 +1,13 @@
-//# Whole route, the end: the draw finds its block, then its token.  A slot a workgroup.
+//# Whole route, the end: the draw finds its block, its sixteen tokens, its token.  A slot a workgroup.
 //% include "include/sample_numbers.wgsl"
 //% include "include/sample_terms.wgsl"
 //% include "include/sample_row.wgsl"
 @group(0) @binding(5) var<storage, read> keys: array<u32>;       // [slot, vocabulary]
 //% include "include/sample_work.wgsl"
-//% include "include/sample_prefix.wgsl"
+//% include "include/sample_find.wgsl"
 //% include "include/sample_final.wgsl"
 //% include "include/sample_philox.wgsl"
-var<workgroup> found: vec3<u32>;   // block, and the wide mark within it
+var<workgroup> block: Found;
 
 @compute @workgroup_size(256)
 fn sample_draw(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -18,25 +18,24 @@ fn sample_draw(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let least = least_key(slot, most);
   var mass = vec2<u32>(0u, 0u);
   if (lane < BLOCKS) { mass = wide_of(slot, BLOCK_MASSES + lane * 2u); }
-  let blocks = sums_over(mass, lane);
-  let mark = wide_fraction(random_bits(terms[slot].seed, row_position(slot)), blocks.total);
-  if (!wide_less(mark, blocks.before) && wide_less(mark, wide_add(blocks.before, mass))) {
-    found = vec3<u32>(lane, wide_subtract(mark, blocks.before));
-  }
-  let block = workgroupUniformLoad(&found);
-  let first = block.x * BLOCK + lane * 16u;
-  var own = vec2<u32>(0u, 0u);
-  for (var j = 0u; j < 16u; j++) { own = wide_add(own, final_mass(slot, first + j, most, least)); }
-  let lanes = sums_over(own, lane);
-  if (!wide_less(block.yz, lanes.before) && wide_less(block.yz, wide_add(lanes.before, own))) {
-    var sum = lanes.before;
-    for (var j = 0u; j < 16u; j++) {
-      sum = wide_add(sum, final_mass(slot, first + j, most, least));
-      if (wide_less(block.yz, sum)) {
-        keep_choice(slot, first + j);
-        break;
-      }
+  lay_out(mass, lane);
+  if (lane == 0u) { block = search(wide_fraction(random_bits(terms[slot].seed, row_position(slot)), total())); }
+  let drawn = workgroupUniformLoad(&block);
+  let first = drawn.lane * BLOCK + lane * 16u;
+  mass = vec2<u32>(0u, 0u);
+  for (var j = 0u; j < 16u; j++) { mass = wide_add(mass, final_mass(slot, first + j, most, least)); }
+  lay_out(mass, lane);
+  if (lane == 0u) {
+    let found = search(drawn.rest);
+    var token = drawn.lane * BLOCK + found.lane * 16u;
+    var rest = found.rest;
+    for (var j = 1u; j < 16u; j++) {
+      let own = final_mass(slot, token, most, least);
+      if (wide_less(rest, own)) { break; }
+      rest = wide_subtract(rest, own);
+      token += 1u;
     }
+    keep_choice(slot, token);
   }
   if (lane < TOP_K_AT) { put_word(slot, lane, 0u); }
 }

@@ -1,4 +1,5 @@
 //# Whole route: the ordered key of every token, and the largest.
+//% set together = true
 //% include "include/sample_numbers.wgsl"
 //% include "include/sample_terms.wgsl"
 @group(0) @binding(0) var<storage, read> terms: array<Terms>;           // [slot]

@@ -4,7 +4,7 @@
 @group(0) @binding(0) var<storage, read> terms: array<Terms>;    // [slot]
 @group(0) @binding(3) var<storage, read> keys: array<u32>;       // [slot, vocabulary]
 //% include "include/sample_work.wgsl"
-//% include "include/sample_prefix.wgsl"
+//% include "include/sample_find.wgsl"
 //% include "include/sample_final.wgsl"
 
 @compute @workgroup_size(256)
@@ -18,6 +18,6 @@ fn sample_masses(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
   for (var j = 0u; j < BLOCK; j += 256u) {
     mass = wide_add(mass, final_mass(slot, group.x * BLOCK + j + lane, most, least));
   }
-  let sums = sums_over(mass, lane);
-  if (lane == 0u) { put_wide(slot, BLOCK_MASSES + group.x * 2u, sums.total); }
+  let sum = total_of(mass, lane);
+  if (lane == 0u) { put_wide(slot, BLOCK_MASSES + group.x * 2u, sum); }
 }

@@ -1,10 +1,11 @@
 //# Whole route, before typical: the mass of the tokens it looks at, and its moment, whose ratio is the mean surprise.
+//% set together = true
 //% include "include/sample_numbers.wgsl"
 //% include "include/sample_terms.wgsl"
 @group(0) @binding(0) var<storage, read> terms: array<Terms>;    // [slot]
 @group(0) @binding(3) var<storage, read> keys: array<u32>;       // [slot, vocabulary]
 //% include "include/sample_work.wgsl"
-//% include "include/sample_prefix.wgsl"
+//% include "include/sample_find.wgsl"
 
 @compute @workgroup_size(256)
 fn sample_moments(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -25,10 +26,10 @@ fn sample_moments(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
       }
     }
   }
-  let masses = sums_over(mass, lane);
-  let moments = sums_over(moment, lane);
+  let masses = total_of(mass, lane);
+  let moments = total_of(moment, lane);
   if (lane == 0u) {
-    add_wide(slot, MASS, masses.total);
-    add_wide(slot, MOMENT, moments.total);
+    add_wide(slot, MASS, masses);
+    add_wide(slot, MOMENT, moments);
   }
 }

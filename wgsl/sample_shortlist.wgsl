@@ -19,24 +19,21 @@ fn candidate(slot: u32, top_k: u32, i: u32) -> vec2<u32> {
 //# fills keys and tokens with the top_k largest
 fn shorten(slot: u32, top_k: u32, lane: u32) {
   let entries = BLOCKS * top_k;
-  var cut = Cut(0u, 0u, 24u, top_k, false);
+  var cut = cut_of(top_k);
   for (var level = 0u; level < 7u; level++) {
-    atomicStore(&votes[lane], 0u);
-    workgroupBarrier();
+    open_votes(lane);
     for (var i = lane; i < entries; i += 256u) {
       let entry = candidate(slot, top_k, i);
       if (entry.x != 0u) { vote(cut, entry.x, 0xffffffu - entry.y); }
     }
-    let digit = elected(lane, cut.wanted);
-    cut.wanted = digit.y;
-    if (cut.tied) { cut.low = (cut.low << 8u) | digit.x; } else { cut.known = (cut.known << 8u) | digit.x; }
+    let digit = count_votes(lane, cut.wanted);
+    cut = with_digit(cut, digit);
     if (digit.z == 1u) { break; }
-    if (level == 3u) { cut.tied = true; cut.shift = 24u; }
-    cut.shift -= 8u;
+    cut = one_finer(cut);
   }
   for (var i = lane; i < entries; i += 256u) {
     let entry = candidate(slot, top_k, i);
-    if (entry.x != 0u && is_cut(cut, entry.x, 0xffffffu - entry.y)) {
+    if (entry.x != 0u && is_selected(cut, entry.x, 0xffffffu - entry.y)) {
       let at = atomicAdd(&taken, 1u);
       keys[at] = entry.x;
       tokens[at] = entry.y;

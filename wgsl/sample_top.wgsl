@@ -7,38 +7,54 @@
 //% include "include/sample_adjust.wgsl"
 //% include "include/sample_select.wgsl"
 var<workgroup> taken: atomic<u32>;
+var<private> mine: array<u32, 16>;   // keys of the lane's tokens, zero beyond the vocabulary
+const COARSE = 2u;                   // levels of the first selection
 
 @compute @workgroup_size(256)
 fn sample_top(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let slot = group.y;
   if ((terms[slot].flags & SHORTLISTED) == 0u) { return; }
   zero = terms[slot].zero;
-  let first = group.x * BLOCK + lane;
-//% for j in range(16)
-  var key${j} = 0u;
-  if (first + ${j * 256}u < VOCABULARY) { key${j} = adjusted_key(slot, first + ${j * 256}u); }
-//% endfor
   if (lane == 0u) { atomicStore(&taken, 0u); }
+  let first = group.x * BLOCK + lane;
   let count = min(terms[slot].top_k, min(BLOCK, VOCABULARY - group.x * BLOCK));
-  var cut = Cut(0u, 0u, 24u, count, false);
-  for (var level = 0u; level < 7u; level++) {
-    atomicStore(&votes[lane], 0u);
-    workgroupBarrier();
+  var most = 0u;
 //% for j in range(16)
-    if (key${j} != 0u) { vote(cut, key${j}, 0xffffffu - first - ${j * 256}u); }
+  mine[${j}] = 0u;
+  if (first + ${j * 256}u < VOCABULARY) { mine[${j}] = adjusted_key(slot, first + ${j * 256}u); }
+  most = max(most, mine[${j}]);
 //% endfor
-    let digit = elected(lane, cut.wanted);
-    cut.wanted = digit.y;
-    if (cut.tied) { cut.low = (cut.low << 8u) | digit.x; } else { cut.known = (cut.known << 8u) | digit.x; }
+  //# At least `count` tokens reach the count-th largest of the lanes' largest: only they are looked at further.
+  var coarse = cut_of(min(count, 256u));
+  for (var level = 0u; level < COARSE; level++) {
+    open_votes(lane);
+    if (most != 0u) { vote(coarse, most, 0u); }
+    coarse = with_digit(coarse, count_votes(lane, coarse.wanted));
+    coarse.shift -= 8u;
+  }
+  var hits = 0u;
+//% for j in range(16)
+  if (mine[${j}] >= max(1u, coarse.known << 16u)) { hits |= ${2 ** j}u; }
+//% endfor
+  var cut = cut_of(count);
+  for (var level = 0u; level < 7u; level++) {
+    open_votes(lane);
+    for (var rest = hits; rest != 0u; rest &= rest - 1u) {
+      let j = firstTrailingBit(rest);
+      vote(cut, mine[j], 0xffffffu - first - j * 256u);
+    }
+    let digit = count_votes(lane, cut.wanted);
+    cut = with_digit(cut, digit);
     if (digit.z == 1u) { break; }
-    if (level == 3u) { cut.tied = true; cut.shift = 24u; }
-    cut.shift -= 8u;
+    cut = one_finer(cut);
   }
   let base = (slot * BLOCKS + group.x) * 256u;
-//% for j in range(16)
-  if (key${j} != 0u && is_cut(cut, key${j}, 0xffffffu - first - ${j * 256}u)) {
-    shortlist[base + atomicAdd(&taken, 1u)] = vec2<u32>(key${j}, first + ${j * 256}u);
+  for (var rest = hits; rest != 0u; rest &= rest - 1u) {
+    let j = firstTrailingBit(rest);
+    let token = first + j * 256u;
+    if (is_selected(cut, mine[j], 0xffffffu - token)) {
+      shortlist[base + atomicAdd(&taken, 1u)] = vec2<u32>(mine[j], token);
+    }
   }
-//% endfor
   if (lane >= count && lane < terms[slot].top_k) { shortlist[base + lane] = vec2<u32>(0u, 0u); }
 }

@@ -11,7 +11,9 @@ from llamay.sample.sampling import Sampling
 from llamay.sample.terms import SHORT, WHOLE, Terms
 
 BLOCK = 4096  # tokens a workgroup looks at
-WORK = 10784  # words of a slot's `work`; wgsl/include/sample_work.wgsl lays them out
+WORK = 544  # words of a slot's `work`; wgsl/include/sample_work.wgsl lays them out
+
+KEYS = {0: "terms", 3: "keys", 4: "work"}
 
 Choices = dict[str, int | bool | str]
 
@@ -27,11 +29,14 @@ class Dispatch:
 
 
 def buffer_words(slots: int, vocabulary: int) -> dict[str, int]:
-    """Words of each buffer that sampling owns.  `work` begins zero; the kernels leave it so."""
+    """Words of each buffer that sampling owns.  `work` and the levels begin zero; the kernels leave them so."""
     return {
         "shortlist": slots * blocks(vocabulary) * SHORT * 2,
         "keys": slots * vocabulary,
         "work": slots * WORK,
+        "level0": slots * 1024 * 2,
+        "level1": slots * 2048 * 2,
+        "level2": slots * 2048 * 2,
         "chosen": slots,
     }
 
@@ -87,13 +92,16 @@ class _Plan:
         return Dispatch(kernel, choices, (self.slots, 1), {**row, **buffers, **extra})
 
     def scan(self, kernel: str) -> Dispatch:
-        return self._scan(kernel, {}, {0: "terms", 3: "keys", 4: "work"})
+        return self._scan(kernel, {}, KEYS)
 
     def pick(self, name: str) -> list[Dispatch]:
-        buffers = {0: "terms", 3: "keys", 4: "work"}
-        levels = [self._scan("sample_histogram", {"pick": name, "level": level}, buffers) for level in range(3)]
+        steps = []
+        for level in range(3):
+            histograms = {5: f"level{level}"} | ({6: f"level{level - 1}"} if level else {})
+            steps.append(self._scan("sample_histogram", {"pick": name, "level": level}, KEYS | histograms))
         end: Choices = {"vocabulary": self.vocabulary, "pick": name}
-        return [*levels, Dispatch("sample_settle", end, (self.slots, 1), buffers)]
+        levels = {5: "level0", 6: "level1", 7: "level2"}
+        return [*steps, Dispatch("sample_settle", end, (self.slots, 1), KEYS | levels)]
 
     def _scan(self, kernel: str, choices: Choices, buffers: dict[int, str]) -> Dispatch:
         grid = (blocks(self.vocabulary), self.slots)

@@ -1,30 +1,30 @@
-//# What the dispatches of the whole route tell each other: words zero before the first and after the last.
+//# What the dispatches of the whole route tell each other: `work` is zero before the first and after the last.
+//% if together is defined
 @group(0) @binding(4) var<storage, read_write> work: array<atomic<u32>>;  // [slot, WORK]
-const TOP = 0u;                // largest key
-const TOP_LEFT = 1u;           // largest key that typical left
-const MASS = 2u;               // wide: of what typical looks at
-const MOMENT = 4u;             // wide: mass times distance of the same
-const TOP_K_AT = 8u;           // for each filter eight words: digits and wide wanted after the first level,
-const TYPICAL_AT = 16u;        // the same after the second, least rank that stays, bound of the tokens that stay at it
-const TOP_P_AT = 24u;
-const LEVEL0 = 32u;            // histograms of wide masses by ten, eleven and eleven bits of the rank
-const LEVEL1 = 2080u;
-const LEVEL2 = 6176u;
-const BLOCK_MASSES = 10272u;   // wide, for each block
-const WORK = 10784u;
-
 fn word_of(slot: u32, at: u32) -> u32 { return atomicLoad(&work[slot * WORK + at]); }
-fn wide_of(slot: u32, at: u32) -> vec2<u32> { return vec2<u32>(word_of(slot, at), word_of(slot, at + 1u)); }
-fn put_word(slot: u32, at: u32, value: u32) { atomicStore(&work[slot * WORK + at], value); }
+fn add_wide(slot: u32, at: u32, value: vec2<u32>) {
+  let old = atomicAdd(&work[slot * WORK + at], value.x);
+  atomicAdd(&work[slot * WORK + at + 1u], value.y + select(0u, 1u, old > 0xffffffffu - value.x));
+}
+//% else
+@group(0) @binding(4) var<storage, read_write> work: array<u32>;          // [slot, WORK]
+fn word_of(slot: u32, at: u32) -> u32 { return work[slot * WORK + at]; }
+fn put_word(slot: u32, at: u32, value: u32) { work[slot * WORK + at] = value; }
 fn put_wide(slot: u32, at: u32, value: vec2<u32>) {
   put_word(slot, at, value.x);
   put_word(slot, at + 1u, value.y);
 }
-fn add_wide(slot: u32, at: u32, value: vec2<u32>) {
-  let old = atomicAdd(&work[slot * WORK + at], value.x);
-  let high = value.y + select(0u, 1u, old > 0xffffffffu - value.x);
-  if (high != 0u) { atomicAdd(&work[slot * WORK + at + 1u], high); }
-}
+//% endif
+fn wide_of(slot: u32, at: u32) -> vec2<u32> { return vec2<u32>(word_of(slot, at), word_of(slot, at + 1u)); }
+const TOP = 0u;                // largest key
+const TOP_LEFT = 1u;           // largest key that typical left
+const MASS = 2u;               // wide: of what typical looks at
+const MOMENT = 4u;             // wide: mass times distance of the same
+const TOP_K_AT = 8u;           // for each filter eight words: digits and wide wanted after the first level, the same
+const TYPICAL_AT = 16u;        // after the second, least rank that stays, bound of the tokens that stay at it
+const TOP_P_AT = 24u;
+const BLOCK_MASSES = 32u;      // wide, for each block
+const WORK = 544u;
 
 //# What the filters before this dispatch left, loaded once an invocation.
 struct Bounds { least: u32, token: u32, on: bool }
@@ -52,7 +52,5 @@ fn within(bounds: Bounds, rank: u32, token: u32) -> bool {
 }
 fn typical_rank(key: u32) -> u32 { return ~surprise(distance_of(key, top, 1.0), mean); }
 fn is_left(key: u32, token: u32) -> bool {
-  if (!within(by_top_k, key, token) || !within(by_top_p, key, token)) { return false; }
-  if (!by_typical.on) { return true; }
-  return within(by_typical, typical_rank(key), token);
+  return within(by_top_k, key, token) && within(by_top_p, key, token) && within(by_typical, typical_rank(key), token);
 }
