@@ -1,0 +1,82 @@
+"""Loading a tiny model: its context, its notes, its refusals, and one Session over several turns."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llamay import gguf
+from llamay.errors import NoAdapter, Unsupported, UsageError
+from llamay.gguf import Typed, ValueType
+from llamay.sample import Sampling
+from llamay.serve import load
+from llamay.serve.events import Done, Text
+from llamay.serve.session import Limits
+from llamay.settings import Settings
+from llamay.tensor.webgpu import adapters
+
+TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
+NUMPY = Settings(backend="numpy")
+GREEDY = Sampling(temperature=0.0)
+
+
+def text(loaded: load.Loaded, prompt: list[int], count: int) -> tuple[str, Done]:
+    pieces, done = "", None
+    for event in loaded.session.generate(prompt, GREEDY, Limits(tokens=count), loaded.decoder()):
+        match event:
+            case Text(piece):
+                pieces += piece
+            case Done():
+                done = event
+    assert done is not None
+    return pieces, done
+
+
+def test_the_context_is_the_model_s_unless_asked_for() -> None:
+    with load.load(TINY, NUMPY) as loaded:
+        assert loaded.session.context == loaded.config.context == 256
+        assert loaded.executor.pages == 16
+        with pytest.raises(UsageError, match="300 tokens was asked for; this model was made for 256"):
+            load.context_of(300, loaded.config)
+        assert load.context_of(0, replace(loaded.config, context=1 << 20)) == load.DEFAULT_CONTEXT
+        assert load.context_of(9000, replace(loaded.config, context=1 << 20)) == 9000
+    with load.load(TINY, Settings(backend="numpy", context=33)) as loaded:
+        assert (loaded.session.context, loaded.executor.pages) == (33, 3)
+
+
+def test_a_conversation_computes_only_what_is_new_and_the_text_is_the_same() -> None:
+    with load.load(TINY, NUMPY) as loaded:
+        first = loaded.tokens("one two three four five six")
+        _, _ = text(loaded, first, 10)
+        second = [*first, *loaded.tokens("seven")]
+        kept, done = text(loaded, second, 10)
+        assert done.timings.cached_tokens == len(first)
+        loaded.session.forget()
+        fresh, done = text(loaded, second, 10)
+        assert (fresh, done.timings.cached_tokens) == (kept, 0)
+
+
+def test_the_fallback_is_announced_with_what_would_bring_an_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "adapters", tuple)
+    with load.load(TINY, Settings()) as loaded:
+        (note,) = loaded.notes
+        assert note.startswith("computing with NumPy: ") and adapters.advice() in note
+        assert loaded.device == "numpy"
+    with pytest.raises(NoAdapter):
+        load.load(TINY, Settings(backend="webgpu"))
+
+
+def test_what_cannot_be_run_leaves_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "odd.gguf"
+    gguf.write(path, {"general.architecture": Typed(ValueType.STRING, "odd")}, [])
+    with pytest.raises(Unsupported, match="'odd' is not supported"):
+        load.load(path, NUMPY)
+    path.unlink()
+    with pytest.raises(UsageError, match="f32"):
+        load.load(TINY, Settings(backend="numpy", kv="f16"))
+
+
+def test_it_may_be_closed_twice() -> None:
+    loaded = load.load(TINY, NUMPY)
+    loaded.close()
+    loaded.close()
