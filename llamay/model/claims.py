@@ -8,6 +8,8 @@ from llamay.gguf import Tensor
 from llamay.quant import dequantize, supported
 from llamay.tensor.program import Floats, Matrix
 
+SHOWN = 8  # unread tensors that the audit line names
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -18,7 +20,8 @@ class Audit:
     unread: tuple[str, ...]
 
     def __str__(self) -> str:
-        rest = ", ".join(self.unread) if self.unread else "none"
+        named = ", ".join(self.unread[:SHOWN]) or "none"
+        rest = named if len(self.unread) <= SHOWN else f"{named} and {len(self.unread) - SHOWN} more"
         return f"tensor audit {self.read} of {self.total} tensors read, {rest} unread"
 
 

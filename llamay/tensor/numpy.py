@@ -3,6 +3,7 @@
 import os
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -250,8 +251,13 @@ def _shapes(program: Program) -> set[tuple[int, int]]:
 
 
 def _memory() -> int:
-    """Bytes of physical memory, or 8 GiB where the system does not say."""
+    """Bytes of physical memory this process may have, or 8 GiB where the system does not say."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 8 << 30
+        physical = 8 << 30
+    try:
+        allowed = Path("/sys/fs/cgroup/memory.max").read_text().strip()  # a container's limit
+    except OSError:
+        return physical
+    return min(physical, int(allowed)) if allowed.isdigit() else physical

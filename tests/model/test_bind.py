@@ -55,6 +55,9 @@ def test_unread_tensors_are_named(named_case):
     assert (audit.read, audit.total) == (30, 32)
     assert str(audit) == "tensor audit 30 of 32 tensors read, blk.0.attn_q.scale, extra unread"
 
+    many = {f"extra_{index}": fake((1,)) for index in range(11)}
+    assert str(bound(opened(named_case("llama-gqa.f16"), **many)).audit).endswith("extra_7 and 3 more unread")
+
 
 @pytest.mark.parametrize(
     ("name", "shape"),
