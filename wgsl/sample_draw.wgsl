@@ -23,16 +23,20 @@ fn sample_draw(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocatio
   let drawn = workgroupUniformLoad(&block);
   let first = drawn.lane * BLOCK + lane * 16u;
   mass = vec2<u32>(0u, 0u);
-  for (var j = 0u; j < 16u; j++) { mass = wide_add(mass, final_mass(slot, first + j, most, least)); }
+  for (var token = first; token < first + 16u; token++) {
+    if (is_final(slot, token, least)) { mass = wide_add(mass, final_mass(slot, token, most)); }
+  }
   lay_out(mass, lane);
   if (lane == 0u) {
     let found = search(drawn.rest);
     var token = drawn.lane * BLOCK + found.lane * 16u;
     var rest = found.rest;
     for (var j = 1u; j < 16u; j++) {
-      let own = final_mass(slot, token, most, least);
-      if (wide_less(rest, own)) { break; }
-      rest = wide_subtract(rest, own);
+      if (is_final(slot, token, least)) {
+        let own = final_mass(slot, token, most);
+        if (wide_less(rest, own)) { break; }
+        rest = wide_subtract(rest, own);
+      }
       token += 1u;
     }
     keep_choice(slot, token);

@@ -15,8 +15,13 @@ fn sample_masses(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocat
   let most = final_top(slot);
   let least = least_key(slot, most);
   var mass = vec2<u32>(0u, 0u);
-  for (var j = 0u; j < BLOCK; j += 256u) {
-    mass = wide_add(mass, final_mass(slot, group.x * BLOCK + j + lane, most, least));
+  let first = group.x * BLOCK + lane;
+  var hits = 0u;   // of the lane's sixteen tokens: few are left when a filter is on
+//% for j in range(16)
+  if (is_final(slot, first + ${j * 256}u, least)) { hits |= ${2 ** j}u; }
+//% endfor
+  for (; hits != 0u; hits &= hits - 1u) {
+    mass = wide_add(mass, final_mass(slot, first + firstTrailingBit(hits) * 256u, most));
   }
   let sum = total_of(mass, lane);
   if (lane == 0u) { put_wide(slot, BLOCK_MASSES + group.x * 2u, sum); }

@@ -7,7 +7,6 @@
 //% include "include/sample_select.wgsl"
 //% include "include/sample_philox.wgsl"
 var<workgroup> taken: atomic<u32>;
-var<workgroup> top: atomic<u32>;
 var<workgroup> keys: array<u32, 256>;
 var<workgroup> tokens: array<u32, 256>;
 var<workgroup> masses: array<vec2<u32>, 256>;   // zero: filtered out
@@ -19,7 +18,23 @@ fn candidate(slot: u32, top_k: u32, i: u32) -> vec2<u32> {
 //# fills keys and tokens with the top_k largest
 fn shorten(slot: u32, top_k: u32, lane: u32) {
   let entries = BLOCKS * top_k;
-  var cut = cut_of(top_k);
+  if (lane == 0u) {
+    atomicStore(&least, 0xffffffffu);
+    atomicStore(&most, 0u);
+    atomicStore(&taken, 0u);
+  }
+  workgroupBarrier();
+  var low = 0xffffffffu;
+  var high = 0u;
+  for (var i = lane; i < entries; i += 256u) {
+    let key = candidate(slot, top_k, i).x;
+    low = min(low, select(key, 0xffffffffu, key == 0u));
+    high = max(high, key);
+  }
+  atomicMin(&least, low);
+  atomicMax(&most, high);
+  workgroupBarrier();
+  var cut = cut_between(atomicLoad(&least), atomicLoad(&most), top_k);
   for (var level = 0u; level < 7u; level++) {
     open_votes(lane);
     for (var i = lane; i < entries; i += 256u) {
@@ -27,9 +42,8 @@ fn shorten(slot: u32, top_k: u32, lane: u32) {
       if (entry.x != 0u) { vote(cut, entry.x, 0xffffffu - entry.y); }
     }
     let digit = count_votes(lane, cut.wanted);
-    cut = with_digit(cut, digit);
+    cut = narrowed(cut, digit);
     if (digit.z == 1u) { break; }
-    cut = one_finer(cut);
   }
   for (var i = lane; i < entries; i += 256u) {
     let entry = candidate(slot, top_k, i);
@@ -39,11 +53,12 @@ fn shorten(slot: u32, top_k: u32, lane: u32) {
       tokens[at] = entry.y;
     }
   }
+  workgroupBarrier();
 }
 //# the mass of all entries, or with `below` of those that come before (rank, token)
-fn mass_before(top_k: u32, below: bool, rank: u32, token: u32) -> vec2<u32> {
+fn mass_before(entries: u32, below: bool, rank: u32, token: u32) -> vec2<u32> {
   var sum = vec2<u32>(0u, 0u);
-  for (var j = 0u; j < top_k; j++) {
+  for (var j = 0u; j < entries; j++) {
     if (!below || ranks[j] < rank || (ranks[j] == rank && tokens[j] < token)) { sum = wide_add(sum, masses[j]); }
   }
   return sum;
@@ -56,60 +71,54 @@ fn sample_shortlist(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invo
   if ((flags & SHORTLISTED) == 0u) { return; }
   zero = terms[slot].zero;
   let top_k = terms[slot].top_k;
-  if (lane == 0u) {
-    atomicStore(&taken, 0u);
-    atomicStore(&top, 0u);
-  }
   shorten(slot, top_k, lane);
-  workgroupBarrier();
   let here = lane < top_k;
+  let entries = select(0u, top_k, here);   // the lanes beyond have nothing to sum
   let key = keys[lane];
   let token = tokens[lane];
-  if (here) { atomicMax(&top, key); }
-  workgroupBarrier();
   var alive = here;
   if ((flags & (TYPICAL | TOP_P)) != 0u) {
-    let distance = distance_of(key, float_of(atomicLoad(&top)), 1.0);
+    let distance = distance_of(key, float_of(atomicLoad(&most)), 1.0);
     let mass = mass_of(distance);
     if ((flags & TYPICAL) != 0u) {
       masses[lane] = moment_of(mass, distance);
       workgroupBarrier();
-      let moment = mass_before(top_k, false, 0u, 0u);
+      let moment = mass_before(entries, false, 0u, 0u);
       workgroupBarrier();
       masses[lane] = mass;
       workgroupBarrier();
-      let total = mass_before(top_k, false, 0u, 0u);
+      let total = mass_before(entries, false, 0u, 0u);
       let rank = surprise(distance, mean_distance(total, moment));
       ranks[lane] = rank;
       workgroupBarrier();
       let goal = wide_add(wide_scaled(total, terms[slot].typical).xy, vec2<u32>(1u, 0u));
-      alive = here && wide_less(mass_before(top_k, true, rank, token), goal);
+      alive = here && wide_less(mass_before(entries, true, rank, token), goal);
       workgroupBarrier();
     }
     masses[lane] = select(vec2<u32>(0u, 0u), mass, alive);
     ranks[lane] = ~key;
     workgroupBarrier();
     if ((flags & TOP_P) != 0u) {
-      let scaled = wide_scaled(mass_before(top_k, false, 0u, 0u), terms[slot].top_p);
+      let scaled = wide_scaled(mass_before(entries, false, 0u, 0u), terms[slot].top_p);
       let goal = wide_add(scaled.xy, vec2<u32>(scaled.z, 0u));
-      alive = alive && wide_less(mass_before(top_k, true, ~key, token), goal);
+      alive = alive && wide_less(mass_before(entries, true, ~key, token), goal);
     }
     workgroupBarrier();
-    if (lane == 0u) { atomicStore(&top, 0u); }
+    if (lane == 0u) { atomicStore(&most, 0u); }
     workgroupBarrier();
-    if (alive) { atomicMax(&top, key); }
+    if (alive) { atomicMax(&most, key); }
     workgroupBarrier();
   }
-  let most = float_of(atomicLoad(&top));
-  if ((flags & MIN_P) != 0u) { alive = alive && key >= order_key(settled(kept(most + terms[slot].floor))); }
+  let highest = float_of(atomicLoad(&most));
+  if ((flags & MIN_P) != 0u) { alive = alive && key >= order_key(settled(kept(highest + terms[slot].floor))); }
   var mass = vec2<u32>(0u, 0u);
-  if (alive) { mass = mass_of(distance_of(key, most, terms[slot].rate)); }
+  if (alive) { mass = mass_of(distance_of(key, highest, terms[slot].rate)); }
   masses[lane] = mass;
   ranks[lane] = 0u;
   workgroupBarrier();
   if (!alive) { return; }
-  let total = mass_before(top_k, false, 0u, 0u);
+  let total = mass_before(entries, false, 0u, 0u);
   let mark = wide_fraction(random_bits(terms[slot].seed, row_position(slot)), total);
-  let before = mass_before(top_k, true, 0u, token);
+  let before = mass_before(entries, true, 0u, token);
   if (!wide_less(mark, before) && wide_less(mark, wide_add(before, mass))) { keep_choice(slot, token); }
 }

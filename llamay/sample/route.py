@@ -13,9 +13,10 @@ from llamay.sample.terms import SHORT, WHOLE, Terms
 BLOCK = 4096  # tokens a workgroup looks at
 WORK = 544  # words of a slot's `work`; wgsl/include/sample_work.wgsl lays them out
 
-KEYS = {0: "terms", 3: "keys", 4: "work"}
-
-Choices = dict[str, int | bool | str]
+Choice = int | bool | str
+Choices = dict[str, Choice]
+Buffers = dict[int, str]
+KEYS: Buffers = {0: "terms", 3: "keys", 4: "work"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Dispatch:
     kernel: str
     choices: Choices
     grid: tuple[int, int]
-    buffers: dict[int, str]
+    buffers: Buffers
 
 
 def buffer_words(slots: int, vocabulary: int) -> dict[str, int]:
@@ -55,7 +56,15 @@ def route(samplings: Sequence[Sampling], vocabulary: int, masked: bool = False) 
     """
     terms = [Terms.of(sampling, vocabulary) for sampling in samplings]
     whole = [t for t in terms if not t.shortlisted(vocabulary)]
-    plan = _Plan(vocabulary, len(terms), any(t.repeat is not None for t in terms), any(t.bias for t in terms), masked)
+    typical = any(t.typical < WHOLE for t in whole)
+    plan = _Plan(
+        vocabulary=vocabulary,
+        slots=len(terms),
+        penalties=any(t.repeat is not None for t in terms),
+        bias=any(t.bias for t in terms),
+        masked=masked,
+        typical=typical,
+    )
     steps: list[Dispatch] = []
     if len(whole) < len(terms):
         steps += [plan.first("sample_top", {2: "shortlist"}), plan.last("sample_shortlist", {4: "shortlist"})]
@@ -63,11 +72,11 @@ def route(samplings: Sequence[Sampling], vocabulary: int, masked: bool = False) 
         steps.append(plan.first("sample_keys", {3: "keys", 4: "work"}))
         if any(t.top_k for t in whole):
             steps += plan.pick("top_k")
-        if any(t.typical < WHOLE for t in whole):
+        if typical:
             steps += [plan.scan("sample_moments"), *plan.pick("typical")]
-        if any(t.typical < WHOLE or t.top_p < WHOLE for t in whole):
+        if typical or any(t.top_p < WHOLE for t in whole):
             steps += plan.pick("top_p")
-        steps += [plan.scan("sample_masses"), plan.last("sample_draw", {4: "work", 5: "keys"})]
+        steps += [plan.scan("sample_masses"), plan.last("sample_draw", {4: "work", 5: "keys"}, typical=typical)]
     return tuple(steps)
 
 
@@ -78,31 +87,37 @@ class _Plan:
     penalties: bool
     bias: bool
     masked: bool
+    typical: bool
 
-    def first(self, kernel: str, buffers: dict[int, str]) -> Dispatch:
+    def first(self, kernel: str, buffers: Buffers) -> Dispatch:
+        """A pass over the logits."""
         wanted = {5: ("counts", self.penalties), 6: ("bias", self.bias), 7: ("allowed", self.masked)}
         extra = {at: name for at, (name, on) in wanted.items() if on}
-        choices: Choices = {"penalties": self.penalties, "bias": self.bias, "masked": self.masked}
-        return self._scan(kernel, choices, {0: "terms", 1: "logits", **buffers, **extra})
+        adjust: Choices = {"penalties": self.penalties, "bias": self.bias, "masked": self.masked, "typical": False}
+        return self.scan(kernel, {0: "terms", 1: "logits", **buffers, **extra}, **adjust)
 
-    def last(self, kernel: str, buffers: dict[int, str]) -> Dispatch:
-        row = {0: "dims", 1: "terms", 2: "state", 3: "chosen"}
+    def scan(self, kernel: str, buffers: Buffers = KEYS, **choices: Choice) -> Dispatch:
+        """A pass over every token of every slot."""
+        return Dispatch(kernel, self._choices(choices), (blocks(self.vocabulary), self.slots), buffers)
+
+    def each(self, kernel: str, buffers: Buffers, **choices: Choice) -> Dispatch:
+        """One workgroup for each slot."""
+        return Dispatch(kernel, self._choices(choices), (self.slots, 1), buffers)
+
+    def last(self, kernel: str, buffers: Buffers, typical: bool = False) -> Dispatch:
+        """The draw."""
         extra = {6: "counts", 7: "recent"} if self.penalties else {}
-        choices: Choices = {"vocabulary": self.vocabulary, "penalties": self.penalties}
-        return Dispatch(kernel, choices, (self.slots, 1), {**row, **buffers, **extra})
-
-    def scan(self, kernel: str) -> Dispatch:
-        return self._scan(kernel, {}, KEYS)
+        row = {0: "dims", 1: "terms", 2: "state", 3: "chosen"}
+        return self.each(kernel, {**row, **buffers, **extra}, penalties=self.penalties, typical=typical)
 
     def pick(self, name: str) -> list[Dispatch]:
+        """A filter: three levels of histograms and the end."""
         steps = []
         for level in range(3):
             histograms = {5: f"level{level}"} | ({6: f"level{level - 1}"} if level else {})
-            steps.append(self._scan("sample_histogram", {"pick": name, "level": level}, KEYS | histograms))
-        end: Choices = {"vocabulary": self.vocabulary, "pick": name}
+            steps.append(self.scan("sample_histogram", KEYS | histograms, pick=name, level=level))
         levels = {5: "level0", 6: "level1", 7: "level2"}
-        return [*steps, Dispatch("sample_settle", end, (self.slots, 1), KEYS | levels)]
+        return [*steps, self.each("sample_settle", KEYS | levels, pick=name)]
 
-    def _scan(self, kernel: str, choices: Choices, buffers: dict[int, str]) -> Dispatch:
-        grid = (blocks(self.vocabulary), self.slots)
-        return Dispatch(kernel, {"vocabulary": self.vocabulary, **choices}, grid, buffers)
+    def _choices(self, more: Choices) -> Choices:
+        return {"vocabulary": self.vocabulary, "typical": self.typical, **more}

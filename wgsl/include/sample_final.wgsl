@@ -4,9 +4,11 @@ fn least_key(slot: u32, most: f32) -> u32 {
   if ((flags & MIN_P) == 0u) { return 0u; }
   return order_key(settled(kept(most + terms[slot].floor)));
 }
-fn final_mass(slot: u32, token: u32, most: f32, least: u32) -> vec2<u32> {
-  if (token >= VOCABULARY) { return vec2<u32>(0u, 0u); }
+fn is_final(slot: u32, token: u32, least: u32) -> bool {
+  if (token >= VOCABULARY) { return false; }
   let key = keys[slot * VOCABULARY + token];
-  if (key < least || !is_left(key, token)) { return vec2<u32>(0u, 0u); }
-  return mass_of(distance_of(key, most, terms[slot].rate));
+  return key >= least && is_left(key, token);
+}
+fn final_mass(slot: u32, token: u32, most: f32) -> vec2<u32> {
+  return mass_of(distance_of(keys[slot * VOCABULARY + token], most, terms[slot].rate));
 }

@@ -1,26 +1,40 @@
-//# Radix selection of the `wanted` largest (key, low) pairs of one workgroup, eight bits a level: four levels
-//# of the key, then three of low = 0xffffff - token, so that of equal keys the lower tokens are taken.
+//# Radix selection of the `wanted` largest (key, low) pairs of one workgroup: the digits of key - base, eight bits a
+//# level from the highest that any has, then three levels of low = 0xffffff - token, so that of equal keys the lower
+//# tokens are taken.  Ends at the first digit that is taken whole.
 struct Cut {
-  known: u32,   // the key's digits so far
-  low: u32,     // then low's
-  shift: u32,   // of the next digit
+  base: u32,    // no key is less
+  known: u32,   // digits of key - base so far
+  upper: u32,   // bits below them
+  lower: u32,   // bits below the next digit
+  low: u32,     // once all of key is known: digits of low so far, and its bits below them
+  low_upper: u32,
   wanted: u32,  // of those that equal the digits so far
-  tied: bool,   // the next digit is low's
 }
+var<workgroup> least: atomic<u32>;
+var<workgroup> most: atomic<u32>;
 var<workgroup> votes: array<atomic<u32>, 256>;
 var<workgroup> sixteens: array<u32, 16>;
 var<workgroup> elected: vec3<u32>;  // digit, wanted of it, 1 where that is all of it
 
-fn cut_of(wanted: u32) -> Cut { return Cut(0u, 0u, 24u, wanted, false); }
-fn digits_of(cut: Cut, key: u32, low: u32) -> u32 { return select(key, low, cut.tied) >> cut.shift; }
+fn cut_between(low: u32, high: u32, wanted: u32) -> Cut {
+  let bits = 32u - countLeadingZeros(high - low);
+  return Cut(low, 0u, bits, max(bits, 8u) - 8u, 0u, 24u, wanted);
+}
+fn is_tied(cut: Cut) -> bool { return cut.upper == 0u; }
+fn matches(cut: Cut, key: u32, low: u32) -> bool {
+  let v = key - cut.base;
+  return select((v >> (cut.upper & 31u)) == cut.known || cut.upper == 32u, v == cut.known && (low >> cut.low_upper) == cut.low, is_tied(cut));
+}
+fn digit_of(cut: Cut, key: u32, low: u32) -> u32 {
+  let v = key - cut.base;
+  return select((v >> cut.lower) & ((1u << (cut.upper - cut.lower)) - 1u), (low >> (cut.low_upper - 8u)) & 255u, is_tied(cut));
+}
+fn vote(cut: Cut, key: u32, low: u32) {
+  if (matches(cut, key, low)) { atomicAdd(&votes[digit_of(cut, key, low)], 1u); }
+}
 fn open_votes(lane: u32) {
   atomicStore(&votes[lane], 0u);
   workgroupBarrier();
-}
-fn vote(cut: Cut, key: u32, low: u32) {
-  let digits = digits_of(cut, key, low);
-  let before = digits >> 8u;
-  if (select(before == cut.known, key == cut.known && before == cut.low, cut.tied)) { atomicAdd(&votes[digits & 255u], 1u); }
 }
 //# the digit where the wanted-th largest lies, for every lane; one lane searches, by sixteens
 fn count_votes(lane: u32, wanted: u32) -> vec3<u32> {
@@ -46,20 +60,21 @@ fn count_votes(lane: u32, wanted: u32) -> vec3<u32> {
   }
   return workgroupUniformLoad(&elected);
 }
-fn with_digit(cut: Cut, digit: vec3<u32>) -> Cut {
+fn narrowed(cut: Cut, digit: vec3<u32>) -> Cut {
   var next = cut;
   next.wanted = digit.y;
-  if (cut.tied) { next.low = (cut.low << 8u) | digit.x; } else { next.known = (cut.known << 8u) | digit.x; }
+  if (is_tied(cut)) {
+    next.low = (cut.low << 8u) | digit.x;
+    next.low_upper = cut.low_upper - 8u;
+  } else {
+    next.known = (cut.known << (cut.upper - cut.lower)) | digit.x;
+    next.upper = cut.lower;
+    next.lower = max(cut.lower, 8u) - 8u;
+  }
   return next;
 }
-fn one_finer(cut: Cut) -> Cut {
-  var next = cut;
-  next.tied = cut.tied || cut.shift == 0u;
-  next.shift = select(cut.shift - 8u, 16u, cut.shift == 0u);
-  return next;
-}
-//# whether a pair is among the selected, once a digit has been found whole
+//# whether a pair is among the selected, once a digit has been taken whole
 fn is_selected(cut: Cut, key: u32, low: u32) -> bool {
-  let digits = digits_of(cut, key, low);
-  return select(digits >= cut.known, key > cut.known || (key == cut.known && digits >= cut.low), cut.tied);
+  let v = key - cut.base;
+  return select((v >> cut.upper) >= cut.known, v > cut.known || (v == cut.known && (low >> cut.low_upper) >= cut.low), is_tied(cut));
 }

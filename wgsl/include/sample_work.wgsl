@@ -26,13 +26,17 @@ const TOP_P_AT = 24u;
 const BLOCK_MASSES = 32u;      // wide, for each block
 const WORK = 544u;
 
-//# What the filters before this dispatch left, loaded once an invocation.
+//# What the filters before this dispatch left, loaded once an invocation.  `typical`: some slot has that filter.
 struct Bounds { least: u32, token: u32, on: bool }
 var<private> flags: u32;
 var<private> top: f32;
+//% if typical
 var<private> mean: u32;
+//% endif
 var<private> by_top_k: Bounds;
+//% if typical
 var<private> by_typical: Bounds;
+//% endif
 var<private> by_top_p: Bounds;
 
 fn bounds_of(slot: u32, at: u32, on: bool) -> Bounds { return Bounds(word_of(slot, at + 6u), word_of(slot, at + 7u), on); }
@@ -42,15 +46,24 @@ fn recall(slot: u32, filters: u32) {
   flags = terms[slot].flags;
   top = float_of(word_of(slot, TOP));
   by_top_k = bounds_of(slot, TOP_K_AT, filters > 0u && terms[slot].top_k < VOCABULARY);
+//% if typical
   by_typical = bounds_of(slot, TYPICAL_AT, filters > 1u && (flags & TYPICAL) != 0u);
+//% endif
   by_top_p = bounds_of(slot, TOP_P_AT, filters > 2u && (flags & (TYPICAL | TOP_P)) != 0u);
+//% if typical
   mean = 0u;
   if (filters > 0u && (flags & TYPICAL) != 0u) { mean = mean_distance(wide_of(slot, MASS), wide_of(slot, MOMENT)); }
+//% endif
 }
 fn within(bounds: Bounds, rank: u32, token: u32) -> bool {
   return !bounds.on || rank > bounds.least || (rank == bounds.least && token < bounds.token);
 }
+//% if typical
 fn typical_rank(key: u32) -> u32 { return ~surprise(distance_of(key, top, 1.0), mean); }
+//% endif
 fn is_left(key: u32, token: u32) -> bool {
-  return within(by_top_k, key, token) && within(by_top_p, key, token) && within(by_typical, typical_rank(key), token);
+//% if typical
+  if (!within(by_typical, typical_rank(key), token)) { return false; }
+//% endif
+  return within(by_top_k, key, token) && within(by_top_p, key, token);
 }
