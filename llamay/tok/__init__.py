@@ -1,7 +1,8 @@
 """Text to token ids and back, as streams too, and conversations to text."""
 
+from llamay.tok.chat import ChatTemplate, Rendered, render
 from llamay.tok.decoder import Decoder
 from llamay.tok.tokenizer import Tokenizer, load
 from llamay.tok.vocabulary import Vocabulary
 
-__all__ = ["Decoder", "Tokenizer", "Vocabulary", "load"]
+__all__ = ["ChatTemplate", "Decoder", "Rendered", "Tokenizer", "Vocabulary", "load", "render"]

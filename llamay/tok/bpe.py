@@ -26,8 +26,9 @@ BYTES = {letter: byte for byte, letter in enumerate(LETTERS)}
 class BytePairs:
     """The encoder of models `gpt2` (pieces in byte letters) and `gemma4` (raw pieces, bytes as <0xXX>)."""
 
-    def __init__(self, vocabulary: Vocabulary, pre: Pre, ids: dict[str, int]) -> None:
-        self.vocabulary, self.pre, self.ids = vocabulary, pre, ids
+    def __init__(self, vocabulary: Vocabulary, pre: Pre, ids: dict[str, int], never: frozenset[int]) -> None:
+        """`never`: the tokens that plain text must not become, even where merges lead to them."""
+        self.vocabulary, self.pre, self.ids, self._never = vocabulary, pre, ids, never
         self._cache = WordCache(self._word)
 
     @cached_property
@@ -49,13 +50,13 @@ class BytePairs:
 
     def _word(self, word: str) -> tuple[int, ...]:
         symbols = word if self.pre.raw else word.encode("utf-8", "surrogatepass").decode("latin-1").translate(LETTERS)
-        if self.pre.ignore_merges and (id := self.ids.get(symbols)) is not None:
+        if self.pre.ignore_merges and (id := self.ids.get(symbols)) is not None and id not in self._never:
             return (id,)
         ranks = self._ranks.get
         found: list[int] = []
         for piece in merge(list(symbols), lambda left, right: ranks(f"{left} {right}", NEVER)):
             id = self.ids.get(piece)
-            if id is None:  # spelt in single bytes; what even they lack is dropped, as `unspellable` announces
+            if id is None or id in self._never:  # spelt in bytes; those without a token drop out: see `unspellable`
                 found += [self.ids[part] for part in self._parts(piece) if part in self.ids]
             else:
                 found.append(id)

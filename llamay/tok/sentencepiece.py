@@ -13,8 +13,9 @@ from llamay.tok.vocabulary import BYTE, Vocabulary
 class SentencePiece:
     """The encoder of model `llama`."""
 
-    def __init__(self, vocabulary: Vocabulary, ids: dict[str, int]) -> None:
-        self.vocabulary, self.ids = vocabulary, ids
+    def __init__(self, vocabulary: Vocabulary, ids: dict[str, int], never: frozenset[int] = frozenset()) -> None:
+        """`never`: the tokens that plain text must not become, even where merges lead to them."""
+        self.vocabulary, self.ids, self._never = vocabulary, ids, never
         self._cache = WordCache(lambda word: self._symbols(list(word)))
 
     @cached_property
@@ -42,7 +43,7 @@ class SentencePiece:
         found: list[int] = []
         for piece in merge(symbols, lambda left, right: ranks(left + right, NEVER)):
             id = self.ids.get(piece)
-            if id is None:
+            if id is None or id in self._never:
                 found += map(self._byte, piece.encode("utf-8", "surrogateescape"))
             else:
                 found.append(id)

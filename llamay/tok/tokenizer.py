@@ -1,9 +1,10 @@
 """The tokenizer of one model: text to ids, ids to bytes, and what its special tokens are."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llamay.errors import UsageError
 from llamay.tok.bpe import BytePairs
@@ -12,8 +13,12 @@ from llamay.tok.sentencepiece import SentencePiece
 from llamay.tok.special import Finder, Spans, roles, strips_after
 from llamay.tok.vocabulary import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
 
+if TYPE_CHECKING:
+    from llamay.tok.chat import ChatTemplate, Rendered
+
 SPECIAL = (CONTROL, UNKNOWN, USER_DEFINED)
 SILENT = (CONTROL, UNKNOWN)
+SURROGATE = re.compile("[\ud800-\udfff]")
 WHITE = re.compile(r"[ \t\n\v\f\r]+")
 
 
@@ -35,8 +40,11 @@ class Tokenizer:
         self.pre: str | None
         self.pre, pre, self.guessed = pretokenizer(vocabulary, self.ids)
         self.kind = "SentencePiece" if pre is None else "BPE"
-        self._encoder = SentencePiece(vocabulary, self.ids) if pre is None else BytePairs(vocabulary, pre, self.ids)
         found = roles(vocabulary, self.ids)
+        silent = frozenset(at.start() for at in re.finditer(b"[%c%c]" % SILENT, found.types))
+        self._encoder = (
+            SentencePiece(vocabulary, self.ids, silent) if pre is None else BytePairs(vocabulary, pre, self.ids, silent)
+        )
         self.types, self.end_tokens, self.eot, self.eom = found.types, found.end_tokens, found.eot, found.eom
         self.bos, self.eos = special.get("bos"), special.get("eos")
         self.unknown, self.padding = special.get("unknown"), special.get("padding")
@@ -60,7 +68,7 @@ class Tokenizer:
         then not where they touch one of the `plain` spans (start, end; in characters, in order). `add_special` adds
         what the model expects around a text. Bytes need not be UTF-8. UsageError when the vocabulary cannot spell it.
         """
-        text = escaped(text)
+        text, plain = escaped(text, plain)
         finder = self._all_special if parse_special else self._user_defined
         ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
         at, fresh = 0, True  # fresh: at the start of the text, or right after a special token
@@ -130,16 +138,44 @@ class Tokenizer:
         """`decode` as text; bytes that are not UTF-8 become U+FFFD."""
         return self.decode(ids, special=special, continues=continues).decode("utf-8", "replace")
 
+    @cached_property
+    def chat_template(self) -> "ChatTemplate":
+        """The template for conversations: the file's own, or a fallback that its `name` tells."""
+        from llamay.tok.fallback import chat_template
 
-def escaped(text: str | bytes) -> str:
-    """Text in which bytes that are not UTF-8 are surrogate escapes; surrogates in a str become their three bytes."""
+        return chat_template(self)
+
+    def chat(self, messages: Iterable[Mapping[str, Any]], **options: Any) -> list[int]:
+        """The ids of a conversation; see `ChatTemplate.render` for the options and errors.
+
+        Nothing that came from the caller becomes a control token, and BOS is there once if the model wants it.
+        """
+        if options.get("tools") and "tool_use" in self.vocabulary.chat_templates:
+            from llamay.tok.fallback import chat_template
+
+            return self.prompt(chat_template(self, "tool_use").render(messages, **options))
+        return self.prompt(self.chat_template.render(messages, **options))
+
+    def prompt(self, rendered: "Rendered") -> list[int]:
+        """The ids of a conversation that a template has rendered."""
+        ids = self.encode(rendered.text, parse_special=True, plain=rendered.spans)
+        return [self.bos, *ids] if self.add_bos and self.bos is not None and ids[:1] != [self.bos] else ids
+
+
+def escaped(text: str | bytes, spans: Spans = ()) -> tuple[str, Spans]:
+    """Text in which bytes that are not UTF-8 are surrogate escapes, and the spans where they are then.
+
+    A surrogate in a str becomes the three bytes it would have.
+    """
     if isinstance(text, str):
         try:
             text.encode()
-            return text
+            return text, spans
         except UnicodeEncodeError:
+            longer = [at.start() for at in SURROGATE.finditer(text)]
+            spans = tuple((a + 2 * bisect_left(longer, a), b + 2 * bisect_left(longer, b)) for a, b in spans)
             text = text.encode("utf-8", "surrogatepass")
-    return text.decode("utf-8", "surrogateescape")
+    return text.decode("utf-8", "surrogateescape"), spans
 
 
 def _unspellable(missing: list[int]) -> list[str]:
