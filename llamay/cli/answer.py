@@ -2,13 +2,12 @@
 
 import contextlib
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamay.cli.terminal import plain
 from llamay.sample import Sampling
 from llamay.serve.events import Done
-from llamay.serve.load import Loaded
+from llamay.serve.load import Loaded, Prompt
 from llamay.serve.session import Limits
 
 
@@ -20,7 +19,7 @@ class Answer:
     done: Done | None
 
 
-def show(loaded: Loaded, prompt: Sequence[int], sampling: Sampling, limits: Limits, seed: int | None) -> Answer:
+def show(loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, seed: int | None) -> Answer:
     """Writes the pieces to stdout as they come and ends the line.
 
     A terminal gets control characters spelled out; a pipe or file gets the text as it is.
@@ -28,7 +27,10 @@ def show(loaded: Loaded, prompt: Sequence[int], sampling: Sampling, limits: Limi
     screen = sys.stdout.isatty()
     pieces: list[str] = []
     done: Done | None = None
-    with contextlib.closing(loaded.session.generate(prompt, sampling, limits, loaded.decoder(), seed)) as stream:
+    for note in prompt.notes:
+        print(f"llamay: {note}", file=sys.stderr)
+    stream = loaded.session.generate(prompt.tokens, sampling, limits, loaded.decoder(prompt), seed)
+    with contextlib.closing(stream):
         try:
             for event in stream:
                 if isinstance(event, Done):

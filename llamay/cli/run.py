@@ -81,11 +81,13 @@ def run(args: argparse.Namespace) -> int:
     with load.load(models.path(name, in_force), in_force) as loaded:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         sampling = sampling_of(args, loaded)
+        if args.p is None and loaded.template.name != "file":
+            print(f"llamay: the file has no chat template; using {loaded.template.name}", file=sys.stderr)
         for note in loaded.notes:
             print(f"llamay: {note}", file=sys.stderr)
         if not asked and args.p is None:
             return chat.talk(loaded, sampling, limits, args.system, args.seed)
-        prompt = loaded.tokens(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
+        prompt = loaded.raw(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
         given = answer.show(loaded, prompt, sampling, limits, args.seed)
         if given.done is None:
             raise KeyboardInterrupt

@@ -15,10 +15,20 @@ from llamay.serve.session import Session
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE
 from llamay.tensor.executor import Executor
+from llamay.tok.fallback import chat_template
 
 DEFAULT_CONTEXT = 4096  # where the model takes more: pages are memory from the start
 
 Message = dict[str, str]  # role and content
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is to be continued."""
+
+    tokens: list[int]
+    stops: tuple[str, ...] = ()  # strings that end the answer
+    notes: tuple[str, ...] = ()  # what was changed of the messages so that the template takes them
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +40,7 @@ class Loaded:
     config: Config
     audit: model.Audit
     tokenizer: tok.Tokenizer
+    template: tok.ChatTemplate
     executor: Executor
     session: Session
     device: str  # name and kind of what computes
@@ -37,13 +48,29 @@ class Loaded:
     notes: tuple[str, ...] = ()  # what the person should know: a fallback, a guess, unread tensors
     _closed: bool = field(default=False, repr=False)
 
-    def decoder(self, stops: Sequence[str] = ()) -> tok.Decoder:
-        """A decoder of one answer."""
-        return tok.Decoder(self.tokenizer, tuple(stops))
+    def raw(self, text: str) -> Prompt:
+        """A text to complete; special tokens written in it are recognised, as the person typed them."""
+        return Prompt(self._begun(self.tokenizer.encode(text, parse_special=True)))
 
-    def tokens(self, text: str) -> list[int]:
-        """A raw text as a prompt; special tokens written in it are recognised, as the person typed them."""
-        return self.tokenizer.encode(text, add_special=True, parse_special=True)
+    def chat(self, messages: Sequence[Message]) -> Prompt:
+        """A conversation through the file's chat template, or the one that goes with its vocabulary.
+
+        Special tokens that a message spells stay text.  Raises TemplateError when the template refuses.
+        """
+        rendered = self.template.render(messages)
+        ids = self.tokenizer.encode(rendered.text, parse_special=True, plain=rendered.spans)
+        return Prompt(self._begun(ids), self.template.stops, rendered.notes)
+
+    def decoder(self, prompt: Prompt) -> tok.Decoder:
+        """The decoder of the prompt's answer."""
+        return tok.Decoder(self.tokenizer, prompt.stops)
+
+    def _begun(self, ids: list[int]) -> list[int]:
+        """With the token that begins every text of this model, once."""
+        bos = self.tokenizer.bos
+        if bos is None or not self.tokenizer.add_bos or ids[:1] == [bos]:
+            return ids
+        return [bos, *ids]
 
     def describe(self) -> str:
         """One line: model, device, context."""
@@ -91,6 +118,7 @@ def load(path: Path, settings: Settings) -> Loaded:
         config=config,
         audit=bound.audit,
         tokenizer=tokenizer,
+        template=chat_template(tokenizer),
         executor=executor,
         session=Session(executor, context),
         device=choice.name,

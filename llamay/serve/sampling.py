@@ -1,8 +1,7 @@
 """The sampling in force: built-in values, overlaid by the file's general.sampling.*, by what the caller asks for."""
 
-import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from llamay.errors import UsageError
@@ -16,19 +15,8 @@ FILE_KEYS = {  # GGUF key below general.sampling. -> field
     "penalty_repeat": "repeat_penalty",
     "penalty_last_n": "repeat_last_n",
 }
-
-_BOUNDS: dict[str, tuple[float, float, str]] = {  # lowest, highest, in words
-    "temperature": (0.0, 100.0, "0 (greedy) to 100"),
-    "top_k": (0, 2**31 - 1, "0 (off) or more"),
-    "top_p": (0.0, 1.0, "0 to 1 (off)"),
-    "min_p": (0.0, 1.0, "0 (off) to 1"),
-    "typical_p": (0.0, 1.0, "0 to 1 (off)"),
-    "repeat_penalty": (1e-3, 1000.0, "0.001 to 1000; 1 is off"),
-    "presence_penalty": (-100.0, 100.0, "-100 to 100; 0 is off"),
-    "frequency_penalty": (-100.0, 100.0, "-100 to 100; 0 is off"),
-    "repeat_last_n": (-1, 2**31 - 1, "-1 (all) or more"),
-    "seed": (0, 2**32 - 1, "0 to 4294967295"),
-}
+WHOLE = ("top_k", "repeat_last_n")
+SEEDS = 1 << 32
 
 
 def checked(asked: Mapping[str, Any], base: Sampling | None = None) -> Sampling:
@@ -37,18 +25,14 @@ def checked(asked: Mapping[str, Any], base: Sampling | None = None) -> Sampling:
     Raises UsageError for a value out of bounds, naming it and what would work.
     """
     given = {name: value for name, value in asked.items() if value is not None}
-    for name, value in given.items():
-        problem = _problem(name, value)
-        if problem:
-            raise UsageError(f"{name.replace('_', '-')} is {value}; it may be {problem}")
+    if not 0 <= given.get("seed", 0) < SEEDS:
+        raise UsageError(f"seed is {given['seed']}; expected 0 to {SEEDS - 1}")
     return replace(base or Sampling(), **given)
 
 
 def of_file(metadata: Mapping[str, Any]) -> tuple[Sampling, tuple[str, ...]]:
     """The sampling a file recommends, and notes on values it states that cannot be meant."""
-    types = {field.name: field.type for field in fields(Sampling)}
-    found: dict[str, Any] = {}
-    notes = []
+    found, notes = Sampling(), []
     for suffix, name in FILE_KEYS.items():
         key = f"general.sampling.{suffix}"
         value = metadata.get(key)
@@ -57,18 +41,15 @@ def of_file(metadata: Mapping[str, Any]) -> tuple[Sampling, tuple[str, ...]]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             notes.append(f"{key} is no number; ignored")
             continue
-        value = max(int(value), 0) if name == "top_k" and math.isfinite(value) else value  # negative: off
-        problem = _problem(name, value)
-        if problem:
-            notes.append(f"{key} is {value}, expected {problem}; ignored")
-        else:
-            found[name] = int(value) if types[name] is int else float(value)
-    return replace(Sampling(), **found), tuple(notes)
+        if name == "top_k":
+            value = max(value, 0)  # negative is off, too
+        try:
+            replace(found, **_one(name, value))  # before int(), which a NaN has none of
+            found = replace(found, **_one(name, int(value) if name in WHOLE else float(value)))
+        except UsageError as error:
+            notes.append(f"{key} is ignored: {error}")
+    return found, tuple(notes)
 
 
-def _problem(name: str, value: Any) -> str:
-    """What is allowed, when the value is not; else nothing."""
-    if name not in _BOUNDS:
-        return ""
-    low, high, words = _BOUNDS[name]
-    return "" if low <= value <= high else words  # a NaN is in no bounds
+def _one(name: str, value: float) -> dict[str, Any]:
+    return {name: value}

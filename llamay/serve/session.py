@@ -1,6 +1,5 @@
 """A Session: one sequence of tokens over one executor, prefilled in chunks and decoded in overlapping steps."""
 
-import secrets
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from llamay.errors import ContextFull, LlamayError, UsageError
-from llamay.sample import Sampling
+from llamay.sample import Sampling, fresh_seed
 from llamay.serve.events import Done, Event, Reason, Text, Timings
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor
@@ -17,7 +16,6 @@ from llamay.tensor.executor import Executor
 CHUNK = 128  # prompt tokens a submission: long enough to keep a device busy, short enough for Ctrl-C
 MOST_STEPS = 8  # decode steps a submission
 BURST = 0.15  # seconds of decoding that may arrive at once
-SEEDS = 1 << 32
 
 
 class Decoder(Protocol):
@@ -97,7 +95,7 @@ class Session:
         Raises ContextFull for a prompt that leaves no room, before anything is computed.
         """
         room = self._room(prompt, limits)
-        seed = secrets.randbelow(SEEDS) if seed is None else seed
+        seed = fresh_seed() if seed is None else seed
         return self._generate(list(prompt), replace(sampling, seed=seed), limits, decoder, room)
 
     def forget(self) -> None:

@@ -22,7 +22,7 @@ GREEDY = Sampling(temperature=0.0)
 
 def text(loaded: load.Loaded, prompt: list[int], count: int) -> tuple[str, Done]:
     pieces, done = "", None
-    for event in loaded.session.generate(prompt, GREEDY, Limits(tokens=count), loaded.decoder()):
+    for event in loaded.session.generate(prompt, GREEDY, Limits(tokens=count), loaded.decoder(load.Prompt(prompt))):
         match event:
             case Text(piece):
                 pieces += piece
@@ -46,9 +46,9 @@ def test_the_context_is_the_model_s_unless_asked_for() -> None:
 
 def test_a_conversation_computes_only_what_is_new_and_the_text_is_the_same() -> None:
     with load.load(TINY, NUMPY) as loaded:
-        first = loaded.tokens("one two three four five six")
+        first = loaded.raw("one two three four five six").tokens
         _, _ = text(loaded, first, 10)
-        second = [*first, *loaded.tokens("seven")]
+        second = [*first, *loaded.raw("seven").tokens]
         kept, done = text(loaded, second, 10)
         assert done.timings.cached_tokens == len(first)
         loaded.session.forget()
