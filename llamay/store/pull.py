@@ -3,15 +3,16 @@
 import hashlib
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 
 from llamay.errors import StoreError
 from llamay.store import hub, index, manifest, registry, shards, sources
-from llamay.store.download import Fetcher, NotModified
+from llamay.store.download import Fetcher
 from llamay.store.library import Installed, Store
 from llamay.store.manifest import Layer, Manifest
 from llamay.store.names import ModelName
 from llamay.store.network import Network, Request
-from llamay.store.obtain import Obtainer
+from llamay.store.obtain import Obtainer, Unchanged
 from llamay.store.plan import Asset, Copy, Download, Member, Plan
 from llamay.store.progress import Reporter, Silent
 from llamay.store.sources import Hosts, HubModel, IndexFile, LocalFile, RegistryModel, Source, WebFile
@@ -49,17 +50,15 @@ def pull(
     reporter = reporter or Silent()
     with network or Network() as way:
         way.notice = reporter.say
-        existing = _existing(store, source)
+        _check_free(store, source)
         with store.claim() as claim:
-            obtainer = Obtainer(store, claim, Fetcher(way, reporter, store.free), link)
-            with obtainer:
+            installed = partial(_installed, store, source)
+            with Obtainer(store, claim, Fetcher(way, reporter, store.free), installed, link) as obtainer:
+                plan = _plan(source, hosts or Hosts(), way)
                 try:
-                    plan = _with_etag(_plan(source, hosts or Hosts(), way), existing, obtainer)
                     layers = [layer for asset in plan.assets for layer in obtainer.obtain(asset)]
-                except NotModified:
-                    if existing is None:
-                        raise StoreError(f"{text}: the server says nothing changed, but nothing is here") from None
-                    return Pulled(existing, fresh=False)
+                except Unchanged as news:
+                    return Pulled(news.model, fresh=False)
                 pulled = _write(store, plan, layers, obtainer)
                 obtainer.settled()
                 return pulled
@@ -75,7 +74,9 @@ def _plan(source: Source, hosts: Hosts, network: Network) -> Plan:
         case IndexFile():
             return index.plan(source, hosts, network)
         case WebFile():
-            asset = Asset(Download(_web_request(source)), title=source.url.partition("?")[0].rpartition("/")[2])
+            asset = Asset(
+                Download(_web_request(source)), title=source.url.partition("?")[0].rpartition("/")[2], revalidate=True
+            )
             return Plan(source.name, source.text, (asset,))
         case LocalFile():
             folder = source.path.parent
@@ -90,18 +91,22 @@ def _web_request(source: WebFile) -> Request:
     return Request(pipconfig.without_credentials(source.url), authorization=pipconfig.credentials(source.url))
 
 
-def _existing(store: Store, source: Source) -> Installed | None:
-    """The model that has the name now; raises StoreError when it came from somewhere else."""
+def _installed(store: Store, source: Source) -> Installed | None:
+    """The model that has the source's name now; a broken one counts as none and is replaced."""
     try:
-        model = store.installed(source.name)
+        return store.installed(source.name)
     except StoreError:
-        return None  # broken: to be replaced
+        return None
+
+
+def _check_free(store: Store, source: Source) -> None:
+    """Raises StoreError when the name belongs to a model from somewhere else."""
+    model = _installed(store, source)
     if model is not None and _identity(model.source) != _identity(source.text):
         raise StoreError(
             f"{model.name} is installed already, from {model.source}; choose another name (`llamay pull {source.text} "
             f"-name NAME`) or remove it first (`llamay rm {model.name.typed()}`)"
         )
-    return model
 
 
 def _identity(source: str) -> str:
@@ -111,25 +116,10 @@ def _identity(source: str) -> str:
     return source.partition("@")[0] if source.startswith("hf:") else source
 
 
-def _with_etag(plan: Plan, existing: Installed | None, obtainer: Obtainer) -> Plan:
-    """For a web file that is installed whole: asks only for what changed since."""
-    origin = plan.assets[0].origin
-    etag = existing.manifest.annotations.get(manifest.ETAG) if existing else None
-    if existing is None or not etag or plan.verbatim or not isinstance(origin, Download):
-        return plan
-    if not obtainer.kept(existing.manifest.blobs()):
-        return plan
-    request = replace(origin.request, headers={**origin.request.headers, "If-None-Match": etag})
-    return replace(plan, assets=(replace(plan.assets[0], origin=Download(request)), *plan.assets[1:]))
-
-
 def _write(store: Store, plan: Plan, layers: list[Layer], obtainer: Obtainer) -> Pulled:
     data = plan.verbatim or manifest.encode(_compose(plan, layers, obtainer))
     found = hashlib.sha256(data).hexdigest()
-    try:
-        existing = store.installed(plan.name)
-    except StoreError:
-        existing = None
+    existing = obtainer.installed()
     if existing is not None and existing.id == found:
         return Pulled(existing, fresh=obtainer.transferred)
     return Pulled(store.put_manifest(plan.name, data, obtainer.claim), fresh=True)

@@ -261,22 +261,25 @@ class Kit:
 
     def blobs(self) -> set[str]:
         """The digests of what lies in the blobs folder."""
-        folder = self.store.blobs
-        return {path.name.removeprefix("sha256-") for path in folder.iterdir()} if folder.exists() else set()
+        return {path.name.removeprefix("sha256-") for path in self.store.blobs.glob("[!.]*")}
 
     def parts(self) -> list[Path]:
         return sorted(self.store.partials.glob("*.part"))
 
-    def check(self) -> None:
-        """Whatever happened: every blob is what its name says, every manifest's blobs are there, nothing is in flight."""
+    def check_blobs(self) -> None:
+        """Every blob is what its name says."""
         for digest in self.blobs():
             assert sha256((self.store.blobs / f"sha256-{digest}").read_bytes()) == digest
+
+    def check(self) -> None:
+        """Whatever happened: blobs are what their names say, manifests are whole, no claim of this process is left."""
+        self.check_blobs()
         survey = self.store.survey()
         assert not survey.broken
         for model in survey.models:
             for layer in model.manifest.blobs():
                 assert self.store.has(layer)
-        assert not list(self.store.claims.glob("*")) if self.store.claims.exists() else True
+        assert not list(self.store.claims.glob(f"{os.getpid()}-*"))
 
 
 class Ear:
