@@ -2,8 +2,9 @@
 
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, str(tmp_path / folder))
     monkeypatch.setenv("LLAMAY_BACKEND", "numpy")
     return tmp_path
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C works, even where the tests were started with it ignored, as a background shell does."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class Terminal(io.TextIOWrapper):
