@@ -202,7 +202,7 @@ class Store:
             data = path.read_bytes()
         except FileNotFoundError:
             raise NotInstalled(f"{source.name} was removed meanwhile; nothing was copied") from None
-        return self.put_manifest(target, data)
+        return self.put_manifest(target, manifest.with_source(data, source.source))
 
     def remove(self, name: ModelName) -> int:
         """Removes a model and the blobs only it used; returns the bytes freed.

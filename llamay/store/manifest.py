@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llamay.errors import StoreError
@@ -95,6 +95,14 @@ def decode(data: bytes, whence: str) -> Manifest:
         layers=tuple(_decode_layer(layer, whence) for layer in layers),
         annotations=_annotations(document.get("annotations")),
     )
+
+
+def with_source(data: bytes, source: str) -> bytes:
+    """A manifest that tells what `pull` takes to get it: as it is where it does already."""
+    document = decode(data, "the manifest")
+    if SOURCE in document.annotations:
+        return data
+    return encode(replace(document, annotations={**document.annotations, SOURCE: source}))
 
 
 def _encode_layer(layer: Layer) -> dict[str, Any]:

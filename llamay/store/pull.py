@@ -5,8 +5,8 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 
-from llamay.errors import StoreError
-from llamay.store import hub, index, manifest, registry, shards, sources
+from llamay.errors import StoreError, UsageError
+from llamay.store import hub, index, manifest, names, registry, shards, sources
 from llamay.store.download import Fetcher
 from llamay.store.library import Installed, Store
 from llamay.store.manifest import Layer, Manifest
@@ -109,15 +109,25 @@ def _check_free(store: Store, source: Source) -> None:
         )
 
 
-def _identity(source: str) -> str:
-    """A source without what names a version of it."""
+def _identity(source: str) -> object:
+    """A source without what names a version of it or its case where case says nothing."""
     if source.startswith("pypi:"):
         return source.partition("==")[0].partition("/")[0].lower()
-    return source.partition("@")[0] if source.startswith("hf:") else source
+    if source.startswith("hf:"):
+        return source.partition("@")[0]
+    try:
+        return names.parse(source).folded()
+    except UsageError:
+        return source
 
 
 def _write(store: Store, plan: Plan, layers: list[Layer], obtainer: Obtainer) -> Pulled:
-    data = plan.verbatim or manifest.encode(_compose(plan, layers, obtainer))
+    if plan.verbatim is None:
+        data = manifest.encode(_compose(plan, layers, obtainer))
+    elif plan.name.typed() == plan.source:
+        data = plan.verbatim
+    else:  # under another name, which would not tell where it came from
+        data = manifest.with_source(plan.verbatim, plan.source)
     found = hashlib.sha256(data).hexdigest()
     existing = obtainer.installed()
     if existing is not None and existing.id == found:
