@@ -45,16 +45,15 @@ def pull(
     resume), StoreError when this machine cannot take it.
     """
     source = sources.parse(text)
-    if name is not None:
-        source = replace(source, name=name)
+    target = name or source.name
     reporter = reporter or Silent()
     with network or Network() as way:
         way.notice = reporter.say
-        _check_free(store, source)
+        _check_free(store, source, target)
         with store.claim() as claim:
-            installed = partial(_installed, store, source)
+            installed = partial(_installed, store, target)
             with Obtainer(store, claim, Fetcher(way, reporter, store.free), installed, link) as obtainer:
-                plan = _plan(source, hosts or Hosts(), way)
+                plan = replace(_plan(source, hosts or Hosts(), way), name=target)
                 try:
                     layers = [layer for asset in plan.assets for layer in obtainer.obtain(asset)]
                 except Unchanged as news:
@@ -91,17 +90,17 @@ def _web_request(source: WebFile) -> Request:
     return Request(pipconfig.without_credentials(source.url), authorization=pipconfig.credentials(source.url))
 
 
-def _installed(store: Store, source: Source) -> Installed | None:
-    """The model that has the source's name now; a broken one counts as none and is replaced."""
+def _installed(store: Store, name: ModelName) -> Installed | None:
+    """The model that has a name now; a broken one counts as none and is replaced."""
     try:
-        return store.installed(source.name)
+        return store.installed(name)
     except StoreError:
         return None
 
 
-def _check_free(store: Store, source: Source) -> None:
+def _check_free(store: Store, source: Source, name: ModelName) -> None:
     """Raises StoreError when the name belongs to a model from somewhere else."""
-    model = _installed(store, source)
+    model = _installed(store, name)
     if model is not None and _identity(model.source) != _identity(source.text):
         raise StoreError(
             f"{model.name} is installed already, from {model.source}; choose another name (`llamay pull {source.text} "
