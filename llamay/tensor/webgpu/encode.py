@@ -1,9 +1,11 @@
 """Command lists become submissions: the fast way through wgpu-py's handles, or its public calls where those moved."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.meter import Meter
 
 Step = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups
 
@@ -18,6 +20,7 @@ class Encoder:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.meter = Meter(device)
         try:
             from wgpu.backends.wgpu_native import ffi, lib
 
@@ -31,7 +34,7 @@ class Encoder:
         """Runs the steps in order, then the copies (source, offset, target, offset, bytes)."""
         encoder = self.device.handle.create_command_encoder()
         if steps:
-            run = encoder.begin_compute_pass()
+            run = self.meter.begin_pass(encoder)
             if self._calls is not None and hasattr(run, "_internal"):
                 self._record(run._internal, steps)
             else:
@@ -42,7 +45,10 @@ class Encoder:
             run.end()
         for copy in copies:
             encoder.copy_buffer_to_buffer(*copy)
-        self.device.queue.submit([encoder.finish()])
+        commands = [encoder.finish()]
+        start = time.perf_counter()
+        self.device.queue.submit(commands)
+        self.meter.submitted(start, len(steps))
 
     def _record(self, run: Any, steps: Sequence[Step]) -> None:
         set_pipeline, set_group, dispatch = self._calls[:3]  # type: ignore[index]

@@ -1,5 +1,6 @@
 """The WebGPU executor: runs a compiled plan, several steps a submission, tokens staying on the device."""
 
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,7 @@ class WebGPUExecutor:
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * pages))
         self.plan = Plan(device, program, self.rows, pages, self.layout)
         self.encoder = Encoder(device)
+        self.meter = self.encoder.meter
         self._pending: deque[_Pending] = deque()
         self._staging: list[Any] = []
         self._taken = 0  # steps since begin, as every slot counts them
@@ -83,7 +85,7 @@ class WebGPUExecutor:
             raise UsageError("sampling on the device is not wired yet; temperature 0 works")
         self._taken = 0
         self._outputs = len(samplings)
-        self.device.write(self.plan.state, self.layout.slot_rows(), 4 * SLOTS_AT)
+        self._write(self.layout.slot_rows(), SLOTS_AT)
 
     def submit(self, batch: Batch | None, steps: int) -> None:
         """Queues steps that sample on the device; see the protocol."""
@@ -233,15 +235,21 @@ class WebGPUExecutor:
     def _write_rows(self, batch: Batch, first: int, count: int) -> None:
         height = max(self.device.launch.tokens)
         rows = self.layout.batch_rows(batch, first, count, -(-count // height) * height)
-        self.device.write(self.plan.state, rows, 4 * ROWS_AT)
+        self._write(rows, ROWS_AT)
 
     def _write_outputs(self, rows: NDArray[np.integer[Any]]) -> None:
         padded = np.zeros(SLOTS, np.uint32)
         padded[: len(rows)] = rows
-        self.device.write(self.plan.state, padded, 4 * self.layout.outputs_at)
+        self._write(padded, self.layout.outputs_at)
 
     def _write_tables(self, batch: Batch) -> None:
         words = self.layout.table_words(batch)
         if len(words) > self.layout.entries:
             raise OutOfMemory(f"page tables of {len(words)} entries do not fit the {self.layout.entries} reserved")
-        self.device.write(self.plan.state, words, 4 * self.layout.tables_at)
+        self._write(words, self.layout.tables_at)
+
+    def _write(self, words: NDArray[np.uint32], at: int) -> None:
+        """Words of the state from word `at` on."""
+        start = time.perf_counter()
+        self.device.write(self.plan.state, words, 4 * at)
+        self.meter.wrote(start)
