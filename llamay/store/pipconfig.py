@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from llamay.errors import StoreError
 from llamay.store import addresses
 
+ALIASES = {"default-timeout": "timeout", "pypi-url": "index-url"}
 SECTIONS = ("global", "install")  # later ones override; the command that would fetch a wheel is install
 
 
@@ -42,7 +43,7 @@ def load(default_index: str, environ: Mapping[str, str] = os.environ) -> PipConf
     def words(key: str) -> tuple[str, ...]:
         return tuple(values.get(key, "").split())
 
-    index = values.get("index-url") or values.get("pypi-url") or default_index
+    index = values.get("index-url") or default_index
     indexes = (index.strip(), *words("extra-index-url"))
     return PipConfig(
         indexes=() if _truth(values.get("no-index", "")) else indexes,
@@ -51,7 +52,7 @@ def load(default_index: str, environ: Mapping[str, str] = os.environ) -> PipConf
         certificates=values.get("cert") or environ.get("REQUESTS_CA_BUNDLE") or environ.get("CURL_CA_BUNDLE") or "",
         client_certificate=values.get("client-cert", ""),
         proxy=_proxy(values.get("proxy", "")),
-        timeout=_seconds(values.get("timeout") or values.get("default-timeout") or ""),
+        timeout=_seconds(values.get("timeout", "")),
         netrc_file=environ.get("NETRC", ""),
     )
 
@@ -126,7 +127,8 @@ def _read(path: Path) -> list[tuple[str, str, str]]:
 
 
 def _option(name: str) -> str:
-    return name.lower().replace("_", "-").removeprefix("--")
+    option = name.lower().replace("_", "-").removeprefix("--")
+    return ALIASES.get(option, option)
 
 
 def _global_folders(environ: Mapping[str, str]) -> list[Path]:

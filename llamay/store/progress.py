@@ -11,6 +11,7 @@ REDRAW = 0.1  # seconds between two drawings of the bar
 PLAIN = 5.0  # seconds between two lines when not on a terminal
 WINDOW = 8.0  # seconds the rate is taken over
 BAR = 24  # cells
+SHORTEST_BAR = 8
 
 
 class Reporter(Protocol):
@@ -109,19 +110,23 @@ class Bar:
             self._stream.flush()
         self._label, self._width = "", 0
 
-    def line(self, now: float) -> str:
-        """The line as it reads now."""
+    def line(self, now: float, width: int = 200) -> str:
+        """The line as it reads now, in at most `width` columns: the bar gives way first, then the label."""
         rate = self._rate(now)
         speed = f"{size(rate)}/s" if rate else ""
         if not self._total:
-            return "  ".join(part for part in (self._label, size(self._done), speed) if part)
+            figures = _joined(size(self._done), speed)
+            return f"{_shortened(self._label, width - len(figures) - 2)}  {figures}"
         share = min(1.0, self._done / self._total)
-        cells = int(share * BAR)
-        bar = f"[{'#' * cells}{'-' * (BAR - cells)}] " if self._terminal else ""
         left = self._total - self._done
         time_left = f"{duration(left / rate)} left" if rate and left > 0 else ""
-        counted = f"{size(self._done)} of {size(self._total)}"
-        return "  ".join(part for part in (f"{self._label}  {bar}{share:4.0%}", counted, speed, time_left) if part)
+        counted = f"{share:4.0%}  {size(self._done)} of {size(self._total)}"
+        figures = _joined(counted, speed, time_left)
+        cells = min(BAR, width - len(self._label) - len(figures) - 5) if self._terminal else 0
+        if cells >= SHORTEST_BAR:
+            filled = int(share * cells)
+            return f"{self._label}  [{'#' * filled}{'-' * (cells - filled)}] {figures}"
+        return f"{_shortened(self._label, width - len(figures) - 2)}  {figures}"
 
     def _rate(self, now: float) -> float:
         """Bytes a second over the last seconds; 0 while that is not known."""
@@ -129,19 +134,26 @@ class Bar:
         return max(0.0, (self._done - count) / (now - start)) if now - start >= REDRAW else 0.0
 
     def _draw(self, now: float) -> None:
-        line = self.line(now)
         if self._terminal:
-            line = line[: shutil.get_terminal_size().columns - 1]
+            line = self.line(now, shutil.get_terminal_size().columns - 1)
             self._stream.write(f"\r{line}{' ' * max(0, self._width - len(line))}")
             self._width = len(line)
         else:
-            self._stream.write(f"{line}\n")
+            self._stream.write(f"{self.line(now)}\n")
         self._stream.flush()
 
     def _erase(self) -> None:
         if self._terminal and self._width:
             self._stream.write(f"\r{' ' * self._width}\r")
             self._width = 0
+
+
+def _joined(*parts: str) -> str:
+    return "  ".join(part for part in parts if part)
+
+
+def _shortened(label: str, width: int) -> str:
+    return label if len(label) <= width else f"{label[: max(4, width - 3)]}..."
 
 
 def size(count: float) -> str:

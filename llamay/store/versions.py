@@ -9,7 +9,8 @@ _VERSION = re.compile(
     r"(?:[-_.]?(?P<pre>alpha|beta|preview|pre|rc|a|b|c)[-_.]?(?P<pre_number>\d{0,18}))?"
     r"(?:-(?P<bare_post>\d{1,18})|[-_.]?(?P<post>post|rev|r)[-_.]?(?P<post_number>\d{0,18}))?"
     r"(?P<dev>[-_.]?dev[-_.]?(?P<dev_number>\d{0,18}))?"
-    r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?"
+    r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
+    re.ASCII,
 )
 _PRE = {"a": 0, "alpha": 0, "b": 1, "beta": 1, "c": 2, "rc": 2, "pre": 2, "preview": 2}
 _NEVER, _FINAL = -(1 << 62), 1 << 62
