@@ -1,5 +1,6 @@
 """From a file and its Config to a Program: the walk over the GGUF names of a transformer's blocks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from llamay.arch import Config, Rotary, frequencies
 from llamay.errors import MalformedFile
 from llamay.gguf import File
-from llamay.model.claims import Audit, Claims
+from llamay.model.claims import Audit, Claims, Stored
 from llamay.tensor.program import (
     Attend,
     Embed,
@@ -43,7 +44,12 @@ def bind(file: File, config: Config) -> Bound:
     Raises MalformedFile or Unsupported naming the tensor, what was found and what was expected.
     Nothing is read but the vectors (norms, biases, rope divisors); matrices stay in the file.
     """
-    claims = Claims(file.tensors)
+    return bind_tensors(file.tensors, config)
+
+
+def bind_tensors(tensors: Mapping[str, Stored], config: Config) -> Bound:
+    """As `bind`, of tensors that need not lie in a file."""
+    claims = Claims(tensors)
     table = claims.matrix("token_embd.weight", config.vocabulary, config.hidden)
     block = _Block(claims, config, _ropes(claims, config))
     operations: list[Operation] = [Embed(table, config.embedding_scale)]

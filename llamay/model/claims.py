@@ -2,13 +2,32 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from llamay.errors import MalformedFile, Unsupported
-from llamay.gguf import Tensor
-from llamay.quant import dequantize, supported
-from llamay.tensor.program import Floats, Matrix
+from llamay.quant import TensorType, dequantize, supported
+from llamay.tensor.program import Bytes, Floats, Matrix
 
 SHOWN = 8  # unread tensors that the audit line names
+
+
+class Stored(Protocol):
+    """What a claim needs of a tensor; `llamay.gguf.Tensor` is one."""
+
+    @property
+    def type(self) -> TensorType:
+        """How its bytes are to be read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The fastest dimension first."""
+
+    @property
+    def data(self) -> Bytes:
+        """[rows, bytes a row]."""
+
+    def release(self) -> None:
+        """Lets the bytes leave memory until they are read again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +52,7 @@ class Claims:
     expected, and Unsupported where its type cannot be read.
     """
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Stored]
     claimed: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
@@ -55,7 +74,7 @@ class Claims:
         unread = tuple(name for name in self.tensors if name not in self.claimed)
         return Audit(len(self.claimed), len(self.tensors), unread)
 
-    def _claim(self, name: str, shape: tuple[int, ...]) -> Tensor:
+    def _claim(self, name: str, shape: tuple[int, ...]) -> Stored:
         tensor = self.tensors.get(name)
         if tensor is None:
             raise MalformedFile(f"the file has no tensor {name}, expected with shape {list(shape)}")

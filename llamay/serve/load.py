@@ -72,11 +72,15 @@ class Loaded:
             return ids
         return [bos, *ids]
 
+    @property
+    def name(self) -> str:
+        """What the file calls its model, else the file's own name."""
+        name = self.file.metadata.get("general.name")
+        return name if isinstance(name, str) and name else Path(self.file.path).name
+
     def describe(self) -> str:
         """One line: model, device, context."""
-        name = self.file.metadata.get("general.name")
-        shown = name if isinstance(name, str) and name else Path(self.file.path).name
-        return f"{shown} · {self.device} · context {self.session.context} · kv {self.settings.kv}"
+        return f"{self.name} · {self.device} · context {self.session.context} · kv {self.settings.kv}"
 
     def close(self) -> None:
         """Gives device memory and the file back.  Safe to call twice."""

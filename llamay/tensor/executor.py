@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from llamay.sample import Sampling
 from llamay.tensor.batch import Batch
+from llamay.tensor.program import Program
 
 
 class Executor(Protocol):
@@ -16,6 +17,7 @@ class Executor(Protocol):
     sequence, bit for bit, whatever else is in the batch and however a prompt was cut.
     """
 
+    program: Program
     name: str  # "numpy" or the adapter, as the banner shows it
     numerics: str  # id of the summation order; equal ids give equal bits
     pages: int  # size of the pool

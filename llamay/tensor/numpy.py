@@ -41,6 +41,7 @@ class NumpyExecutor:
         linears = _linears(program)
         need = sum(linear.rows * linear.columns for linear in linears) * np.dtype(self._dtype).itemsize
         hold = need <= _memory() // 2 if hold is None else hold
+        self.held = hold
         self.residence = (
             f"{need / 2**20:.0f} MiB of dequantised weights held"
             if hold

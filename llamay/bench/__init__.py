@@ -1,0 +1,1 @@
+"""How fast a model runs here, where the time goes, and what share of the memory's bandwidth that is."""

@@ -1,0 +1,1 @@
+"""What llamay promises of its numbers, checked on this machine with this model."""
