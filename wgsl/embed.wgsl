@@ -2,7 +2,7 @@
 //# The table may lie in several streams: each dispatch does the tokens of its own rows.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
-@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;         // [tile][step][plane][lane]
+//% include "include/stream.wgsl"
 @group(0) @binding(2) var<storage, read> state: array<u32>;
 @group(0) @binding(3) var<storage, read> next: array<f32>;            // [width]
 @group(0) @binding(4) var<storage, read_write> h: array<f32>;         // [token, width]

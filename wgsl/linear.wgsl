@@ -6,7 +6,7 @@
 //# group, then over the k-lanes.  It depends on nothing else.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
-@group(0) @binding(1) var<storage, read> w: array<vec4<u32>>;  // [tile][step][plane][lane]
+//% include "include/stream.wgsl"
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;  // [token, k / 4]
 //% from "quant/" ~ format ~ ".wgsl" import open, setup, weight, fold with context
 //% from "epilogue/" ~ epilogue ~ ".wgsl" import bindings, input_row, finish with context
@@ -21,10 +21,10 @@ var<workgroup> partial_y: array<f32, ${S * R * MT}>;
 //% macro load(planes, base)
 //% for p in planes
 //% if p.pair
-let p_${p.name} = select(w[${base} + ${p.offset}u + lane / 2u].xy, w[${base} + ${p.offset}u + lane / 2u].zw, (lane & 1u) == 1u);
+let p_${p.name} = select(stream(${base} + ${p.offset}u + lane / 2u).xy, stream(${base} + ${p.offset}u + lane / 2u).zw, (lane & 1u) == 1u);
 //% else
 //% for v in range(p.vectors)
-let p_${p.name}_${v} = w[${base} + ${p.offset + v * S}u + lane];
+let p_${p.name}_${v} = stream(${base} + ${p.offset + v * S}u + lane);
 //% endfor
 //% endif
 //% endfor
@@ -33,8 +33,12 @@ let p_${p.name}_${v} = w[${base} + ${p.offset + v * S}u + lane];
 @compute @workgroup_size(${S})
 fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let tile = group.x;
+//% if KL > 1
   let r = lane % ${L}u;
   let kl = lane / ${L}u;
+//% else
+  let r = lane;
+//% endif
   let tile_at = tile * (dims.steps * ${step}u + ${R * L // 4 if bias else 0}u);
   let at = tile_at + ${R * L // 4 if bias else 0}u;
 //% for t in range(MT)
@@ -44,25 +48,32 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   var y${j}_${t} = 0.0;
 //% endfor
 //% endfor
-  for (var s = 0u; s < dims.steps; s++) {
-    let base = at + s * ${step}u;
-    let unit0 = (s * ${KL}u + kl) * ${units}u;
+//# one loop, also over superblocks: nested loops cost software adapters half their speed
+//% if units > 1
+  for (var i = 0u; i < dims.steps * ${units}u; i++) {
+    let base = at + i / ${units}u * ${step}u;
+    let b = base + ${head_vectors}u + i % ${units}u * ${unit_vectors}u;
+    let unit = ${"(i / %du * %du + kl) * %du + i %% %du" % (units, KL, units, units) if KL > 1 else "i"};
     ${load(head, "base")}
 //% for j in range(R)
     ${open(j)}
 //% endfor
-    for (var u = 0u; u < ${units}u; u++) {
-      let b = base + ${head_vectors}u + u * ${unit_vectors}u;
-      ${load(unit, "b")}
+//% else
+  for (var i = 0u; i < dims.steps; i++) {
+    let b = at + i * ${step}u;
+    let unit = ${"i * %du + kl" % KL if KL > 1 else "i"};
+//% endif
+    {
+      ${load(planes, "b")}
 //% for j in range(R)
       ${setup(j)}
 //% endfor
 //% for t in range(MT)
 //% if broadcast
-      let v${t} = x[x${t} + (unit0 + u) * 8u + lane];
+      let v${t} = x[x${t} + unit * 8u + lane];
 //% else
 //% for i in range(8)
-      let v${t}_${i} = x[x${t} + (unit0 + u) * 8u + ${i}u];
+      let v${t}_${i} = x[x${t} + unit * 8u + ${i}u];
 //% endfor
 //% endif
 //% endfor
@@ -125,10 +136,10 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% endif
 //% endif
   let row = dims.row0 + tile * ${R * L}u + r * ${R}u;
-  let owned = kl == 0u && tile * ${R * L}u + r * ${R}u < dims.rows;
+  let owned = ${"kl == 0u && " if KL > 1 else ""}tile * ${R * L}u + r * ${R}u < dims.rows;
 //% if bias
 //% for v in range(R // 4)
-  let bias${v} = bitcast<vec4<f32>>(w[tile_at + r * ${R // 4}u + ${v}u]);
+  let bias${v} = bitcast<vec4<f32>>(stream(tile_at + r * ${R // 4}u + ${v}u));
 //% endfor
 //% endif
 //% for t in range(MT)

@@ -55,7 +55,7 @@ class _Dynamic:
                 vector, part = f"wl / {4 // per_lane}u", f"wl % {4 // per_lane}u * {per_lane}u + {flat}"
             else:
                 vector, part = f"{flat} / 4u * {self.tile.lanes}u + wl", f"{flat} % 4u"
-            self.loads.append(f"let r_{plane.name}_{i} = w[{at} + {vector}][{part}];")
+            self.loads.append(f"let r_{plane.name}_{i} = stream({at} + {vector})[{part}];")
 
     def word(self, name: str, j: str, i: int) -> str:
         return f"r_{name}_{i}"
@@ -67,8 +67,8 @@ class _Dynamic:
         return f"((r_{name}_0 >> (16u * (j % 2u))) & 0xffffu)"
 
 
-def _shape(type: TensorType, launch: Launch) -> dict[str, Choice]:
-    format, tile = FORMATS[type], launch.tile
+def _shape(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
+    format = FORMATS[type]
     return {
         "format": format.name,
         "S": tile.lanes,
@@ -81,6 +81,7 @@ def _shape(type: TensorType, launch: Launch) -> dict[str, Choice]:
         "head_vectors": plane_vectors(format.head, tile),
         "unit_vectors": plane_vectors(format.unit, tile),
         "reduce": launch.reduce,
+        "textures": launch.textures,
     }
 
 
@@ -98,10 +99,10 @@ def _views(planes: tuple[Plane, ...], tile: Tile) -> tuple[object, ...]:
 
 
 def linear(
-    type: TensorType, launch: Launch, tokens: int, epilogue: str, *, bias: bool, normed: bool, **more: Choice
+    type: TensorType, launch: Launch, tile: Tile, tokens: int, epilogue: str, *, bias: bool, normed: bool, **more: Choice
 ) -> dict[str, Choice]:
     """The choices of `linear.wgsl`; see the template for what each does."""
-    format, tile = FORMATS[type], launch.tile
+    format = FORMATS[type]
     access = _Static(format.head + format.unit, tile)
 
     def tree(first: int, level: int = tile.k_lanes.bit_length() - 1, k: int = 0) -> str:
@@ -111,7 +112,7 @@ def linear(
         return f"({tree(first, level - 1, k)} + {tree(first, level - 1, k + (tile.k_lanes >> level))})"
 
     return {
-        **_shape(type, launch),
+        **_shape(type, launch, tile),
         "MT": tokens,
         "epilogue": epilogue,
         "bias": bias,
@@ -120,7 +121,7 @@ def linear(
         "broadcast": launch.broadcast,
         "log2_KL": tile.k_lanes.bit_length() - 1,
         "head": _views(format.head, tile),
-        "unit": _views(format.unit, tile),
+        "planes": _views(format.unit, tile),
         "tree": tree,
         "word": access.word,
         "half": access.half,
@@ -129,12 +130,12 @@ def linear(
     }
 
 
-def embed(type: TensorType, launch: Launch) -> dict[str, Choice]:
+def embed(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
     """The choices of `embed.wgsl`."""
-    format, tile = FORMATS[type], launch.tile
+    format = FORMATS[type]
     access = _Dynamic(format.head, format.unit, tile)
     return {
-        **_shape(type, launch),
+        **_shape(type, launch, tile),
         "height": tile.height,
         "loads": tuple(access.loads),
         "word": access.word,

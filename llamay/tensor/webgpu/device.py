@@ -27,8 +27,14 @@ PORTABLE = {  # what WebGPU promises everywhere
 }
 UPLOAD = 8 << 20  # bytes a submit while filling a buffer: one huge write doubles the resident memory
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
-_BINDING = re.compile(r"@binding\((\d+)\)\s*var<(uniform|storage,\s*read_write|storage,\s*read)>\s*(\w+)\s*:")
-_KINDS = {"uniform": "uniform", "storage,read": "read-only-storage", "storage,read_write": "storage"}
+TEXELS = 1024  # vec4s of a texture's row
+_BINDING = re.compile(r"@binding\((\d+)\)\s*var(?:<(uniform|storage,\s*read_write|storage,\s*read)>)?\s*(\w+)\s*:")
+_LAYOUTS: dict[str, dict[str, Any]] = {
+    "uniform": {"buffer": {"type": "uniform"}},
+    "storage,read": {"buffer": {"type": "read-only-storage"}},
+    "storage,read_write": {"buffer": {"type": "storage"}},
+    "": {"texture": {"sample_type": "uint", "view_dimension": "2d"}},
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +48,15 @@ class Buffer:
     def window(self, offset: int, size: int) -> "Buffer":
         """Bytes [offset, offset + size) of this window."""
         return Buffer(self.handle, self.offset + offset, size)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Texture:
+    """vec4<u32>s laid row by row, TEXELS a row."""
+
+    handle: Any
+    view: Any
+    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +141,26 @@ class Device:
         self.write(buffer, data)
         return buffer
 
+    def texture(self, size: int) -> Texture:
+        """A texture of at least `size` bytes; `write_rows` fills it."""
+        rows = -(-size // (16 * TEXELS))
+        usage = wgpu.TextureUsage.TEXTURE_BINDING | wgpu.TextureUsage.COPY_DST
+        handle = self.handle.create_texture(size=(TEXELS, rows, 1), format="rgba32uint", usage=usage)
+        self._owned.append(handle)
+        self.allocated += 16 * TEXELS * rows
+        return Texture(handle, handle.create_view(), 16 * TEXELS * rows)
+
+    def write_rows(self, texture: Texture, row: int, data: NDArray[np.uint8]) -> None:
+        """Fills whole rows of a texture from `row` on; data is a multiple of a row."""
+        rows = data.nbytes // (16 * TEXELS)
+        self.queue.write_texture(
+            {"texture": texture.handle, "mip_level": 0, "origin": (0, row, 0)},
+            data,
+            {"offset": 0, "bytes_per_row": 16 * TEXELS, "rows_per_image": rows},
+            (TEXELS, rows, 1),
+        )
+        self.flush()
+
     def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
         """Copies bytes into a buffer, in pieces so that the staging memory stays small."""
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
@@ -159,11 +194,11 @@ class Device:
 
     def compile(self, name: str, text: str) -> Kernel:
         """Compiles WGSL whose entry point is `name`, with the layout its bindings declare."""
-        found = [(int(n), _KINDS[kind.replace(" ", "")], var) for n, kind, var in _BINDING.findall(text)]
+        found = [(int(n), kind.replace(" ", ""), var) for n, kind, var in _BINDING.findall(text)]
         shape = tuple((number, kind) for number, kind, _ in found)
         if shape not in self._layouts:
             entries = [
-                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, **_LAYOUTS[kind]}
                 for number, kind in shape
             ]
             self._layouts[shape] = self.handle.create_bind_group_layout(entries=entries)
@@ -178,15 +213,13 @@ class Device:
             raise DeviceError(f"{self.name} refuses the kernel {name}: {error}") from error
         return Kernel(name, pipeline, layout, {var: number for number, _, var in found})
 
-    def bind(self, kernel: Kernel, **buffers: Buffer) -> Any:
+    def bind(self, kernel: Kernel, **buffers: "Buffer | Texture") -> Any:
         """A bind group of `kernel` with a buffer for each of its bindings, by name."""
         if kernel.bindings.keys() != buffers.keys():
             odd = sorted(kernel.bindings.keys() ^ buffers.keys())
             raise DeviceError(f"kernel {kernel.name}: bindings do not match at {', '.join(odd)}")
         entries = [
-            {"binding": number, "resource": {"buffer": b.handle, "offset": b.offset, "size": b.size}}
-            for name, number in kernel.bindings.items()
-            for b in [buffers[name]]
+            {"binding": number, "resource": _resource(buffers[name])} for name, number in kernel.bindings.items()
         ]
         return self.handle.create_bind_group(layout=kernel.layout, entries=entries)
 
@@ -201,12 +234,12 @@ class Device:
         run.end()
         self.queue.submit([encoder.finish()])
 
-    def release(self, buffers: Sequence[Buffer]) -> None:
+    def release(self, buffers: "Sequence[Buffer | Texture]") -> None:
         """Gives buffers' memory back; the device must be done with them."""
         for buffer in buffers:
             if buffer.handle in self._owned:
                 self._owned.remove(buffer.handle)
-                self.allocated -= buffer.handle.size
+                self.allocated -= buffer.size
                 buffer.handle.destroy()
 
     def close(self) -> None:
@@ -238,3 +271,9 @@ fn probe(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) siz
         size = int(seen[0])
         whole = (seen[:32] == size).all() and (seen[32:] == min(size, 32)).all()
         return size if whole else 0
+
+
+def _resource(bound: Buffer | Texture) -> Any:
+    if isinstance(bound, Texture):
+        return bound.view
+    return {"buffer": bound.handle, "offset": bound.offset, "size": bound.size}

@@ -4,10 +4,11 @@ The tuner may vary only what changes no sum (tokens a workgroup, row lanes, rows
 does (k-lanes, reduction) is decided here, by class, never by timing.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamay.tensor.webgpu.formats import Tile
 
+WIDE = 24  # tiles a linear must have before its tiles grow
 SPLIT = 256  # positions of one attention split: fixed, so that sums depend on the position alone
 
 
@@ -21,11 +22,23 @@ class Launch:
     broadcast: bool  # x read once a unit and handed round by subgroupBroadcast (needs 8 lanes, 8 row lanes)
     attention_lanes: int
     tokens: tuple[int, ...]  # tokens a workgroup a linear may do, ascending
+    textures: bool = False  # weights lie in textures: lavapipe gathers texels faster than buffer words
+    wide: int = 0  # rows a lane of linears with many tiles (0: the tile's own)
 
     @property
     def numerics(self) -> str:
         """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""
         return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}"
+
+    def tile_for(self, rows: int, *, normed: bool) -> Tile:
+        """The tile of a linear of `rows` rows; `normed` says that its input is normed.
+
+        Linears that write the residual keep the class's tile: the sums of squares they
+        leave are cut by it.  Others may take more rows a lane, which changes no sum.
+        """
+        if self.wide and normed and rows >= WIDE * self.tile.row_lanes * self.wide:
+            return replace(self.tile, rows=self.wide)
+        return self.tile
 
     def tokens_for(self, rows: int) -> int:
         """The fewest tokens a workgroup that cover `rows`, else the most there are."""
@@ -34,7 +47,7 @@ class Launch:
 
 LAUNCHES = {
     # one 8-wide vector a workgroup: lavapipe turns a subgroup into one AVX register
-    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4)),
+    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), textures=True, wide=8),
     # a warp a workgroup
     "subgroup": Launch("subgroup", Tile(32, 4, 4), "subgroup", False, 32, (1, 2, 4, 8)),
     # no subgroups at all, or of varying size

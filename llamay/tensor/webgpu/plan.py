@@ -1,6 +1,5 @@
 """A Program compiled to flat command lists: pipelines, bind groups and grids, built once and replayed."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from math import gcd
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Operation, Program, Qkv, Residual, Rope
 from llamay.tensor.webgpu import choices, weights
-from llamay.tensor.webgpu.device import Buffer, Device, Kernel
+from llamay.tensor.webgpu.device import Buffer, Device, Kernel, Texture
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
 from llamay.tensor.webgpu.weights import Stream
@@ -94,7 +93,7 @@ class Plan:
         self._dims = _Dims(device, device.buffer(dims * DIMS, 0x40 | 0x08), np.zeros(dims * DIMS // 4, np.uint32))
         self.state = device.upload(layout.fixed(pages))
         self._load()
-        self.weight_bytes = sum(s.buffer.size for streams in self._streams.values() for s in streams)
+        self.weight_bytes = sum(s.memory.size for streams in self._streams.values() for s in streams)
         self._work()
         before = device.allocated
         self.keys, self.values = self._pools(pages + 1)
@@ -107,21 +106,23 @@ class Plan:
         for op in self.program.operations:
             match op:
                 case Embed(table=table):
-                    self._stream(table.name, Linear((table,)))
+                    self._stream(table.name, Linear((table,)), normed=True)
                 case Gated(gate=gate, up=up):
                     name = gate.parts[0].name
                     woven = weights.load_gated(self.device, gate, up)
                     if woven is not None:
                         self._streams[name + "+up"] = woven
                     else:
-                        self._stream(name, gate)
-                        self._stream(up.parts[0].name, up)
-                case Qkv(linear=linear) | Residual(linear=linear) | Head(linear=linear):
-                    self._stream(linear.parts[0].name, linear)
+                        self._stream(name, gate, normed=True)
+                        self._stream(up.parts[0].name, up, normed=True)
+                case Qkv(linear=linear) | Head(linear=linear):
+                    self._stream(linear.parts[0].name, linear, normed=True)
+                case Residual(linear=linear):
+                    self._stream(linear.parts[0].name, linear, normed=False)
 
-    def _stream(self, name: str, linear: Linear) -> tuple[Stream, ...]:
+    def _stream(self, name: str, linear: Linear, *, normed: bool) -> tuple[Stream, ...]:
         if name not in self._streams:
-            self._streams[name] = weights.load(self.device, linear)
+            self._streams[name] = weights.load(self.device, linear, normed=normed)
         return self._streams[name]
 
     def _work(self) -> None:
@@ -238,26 +239,26 @@ class Plan:
         self, stream: Stream, tokens: int, epilogue: str, normed: bool, x_stride: int, dims: dict[str, float],
         buffers: dict[str, Buffer], **more: Any,
     ) -> Command:  # fmt: skip
-        chosen = choices.linear(stream.type, self.launch, tokens, epilogue, bias=stream.bias, normed=normed, **more)
+        chosen = choices.linear(stream.type, self.launch, stream.tile, tokens, epilogue, bias=stream.bias, normed=normed, **more)
         kernel = self.device.kernel("linear", **chosen)
         height = stream.tile.height
         slot = self._dims.slot(
             steps=weights_steps(stream), rows=stream.rows, row0=stream.row0, tile0=stream.row0 // height,
             x_stride=x_stride // 4, partials=self.partials, width=self.program.hidden, **dims,
         )  # fmt: skip
-        group = self.device.bind(kernel, dims=slot, w=stream.buffer, **buffers)
+        group = self.device.bind(kernel, dims=slot, w=stream.memory, **buffers)
         return Command(kernel, group, x=stream.tiles, per=tokens)
 
     def _embed(self, op: Embed, source: Source, norm: Norm) -> list[Command]:
         out = []
         for stream in self._streams[op.table.name]:
-            kernel = self.device.kernel("embed", **choices.embed(stream.type, self.launch))
+            kernel = self.device.kernel("embed", **choices.embed(stream.type, self.launch, stream.tile))
             dims = self._dims.slot(
                 steps=weights_steps(stream), rows=stream.rows, row0=stream.row0, y_stride=self.hidden // 4,
                 partials=self.partials, width=self.program.hidden, scale=op.scale, rows_at=source.rows_at,
             )  # fmt: skip
             group = self.device.bind(
-                kernel, dims=dims, w=stream.buffer, state=self.state, next=self._vector(norm.weight),
+                kernel, dims=dims, w=stream.memory, state=self.state, next=self._vector(norm.weight),
                 h=self.h, hw=self.hw, sums=self.sums,
             )  # fmt: skip
             out.append(Command(kernel, group, x=1))
@@ -321,11 +322,13 @@ class Plan:
         read = {"x": self.hw, "sums": self.sums}
         make = partial(self._linear, tokens=tokens, normed=True, x_stride=self.hidden)
         if name + "+up" in self._streams:
-            dims["y_stride"] = self.branch // (self.launch.tile.rows // 2)
             return [
-                make(s, epilogue="gated", dims=dims, buffers={**read, "y": self.act}, activation=op.activation)
+                make(
+                    s, epilogue="gated", dims={**dims, "y_stride": self.branch // (s.tile.rows // 2)},
+                    buffers={**read, "y": self.act}, activation=op.activation,
+                )
                 for s in self._streams[name + "+up"]
-            ]
+            ]  # fmt: skip
         dims["y_stride"] = self.branch // 4
         out = [make(s, epilogue="plain", dims=dims, buffers={**read, "y": self.gate}) for s in self._streams[name]]
         ups = self._streams[op.up.parts[0].name]
@@ -381,5 +384,3 @@ def _next_norm(ops: tuple[Operation, ...], at: int) -> Norm:
             return op.norm
     raise ValueError("a program ends with its head")
 
-
-Encode = Callable[[list[Command]], None]

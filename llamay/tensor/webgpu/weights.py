@@ -1,14 +1,15 @@
 """Matrices on the device: cut into streams that fit a binding, repacked piece by piece, never dequantised."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.errors import Unsupported
+from llamay.errors import OutOfMemory, Unsupported
 from llamay.quant import TensorType
 from llamay.tensor.program import Linear, Matrix
-from llamay.tensor.webgpu.device import Buffer, Device
+from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, tile_vectors
 
 PIECE = 16 << 20  # file bytes repacked at a time
@@ -20,7 +21,7 @@ Order = NDArray[np.int64]
 class Stream:
     """Rows [row0, row0 + rows) of a linear, of one tensor type, in one binding."""
 
-    buffer: Buffer
+    memory: Buffer | Texture
     type: TensorType
     rows: int
     row0: int
@@ -61,8 +62,8 @@ class _Run:
         return out
 
 
-def load(device: Device, linear: Linear) -> tuple[Stream, ...]:
-    """The streams of a linear, its parts in order."""
+def load(device: Device, linear: Linear, *, normed: bool) -> tuple[Stream, ...]:
+    """The streams of a linear, its parts in order.  `normed`: see Launch.tile_for."""
     runs: list[_Run] = []
     row0 = 0
     for part in linear.parts:
@@ -74,7 +75,8 @@ def load(device: Device, linear: Linear) -> tuple[Stream, ...]:
     streams: list[Stream] = []
     for run in runs:
         bias = None if linear.bias is None else linear.bias[run.row0 : run.row0 + run.rows]
-        streams += _streams(device, run, np.arange(run.rows), bias)
+        tile = device.launch.tile_for(run.rows, normed=normed)
+        streams += _streams(device, run, np.arange(run.rows), bias, tile)
     _release(linear)
     return tuple(streams)
 
@@ -96,11 +98,12 @@ def load_gated(device: Device, gate: Linear, up: Linear) -> tuple[Stream, ...] |
     types = {part.type for part in (*gate.parts, *up.parts)}
     if len(types) > 1 or len(gate.parts) > 1 or len(up.parts) > 1 or (gate.bias is None) != (up.bias is None):
         return None
-    order = interleaved(gate, up, device.launch.tile)
+    tile = device.launch.tile_for(2 * gate.rows, normed=True)
+    order = interleaved(gate, up, tile)
     bias = None
     if gate.bias is not None and up.bias is not None:
         bias = np.where(order < 0, 0, np.concatenate([gate.bias, up.bias])[order]).astype(np.float32)
-    streams = _streams(device, _Run((gate.parts[0], up.parts[0]), 0), order, bias, rows=2 * gate.rows)
+    streams = _streams(device, _Run((gate.parts[0], up.parts[0]), 0), order, bias, tile, rows=2 * gate.rows)
     _release(gate)
     _release(up)
     return tuple(streams)
@@ -113,9 +116,9 @@ def _release(linear: Linear) -> None:
 
 
 def _streams(
-    device: Device, run: _Run, order: Order, bias: NDArray[np.float32] | None, rows: int | None = None
+    device: Device, run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile, rows: int | None = None
 ) -> list[Stream]:
-    tile, first = device.launch.tile, run.parts[0]
+    first = run.parts[0]
     if first.type not in FORMATS:
         names = ", ".join(type.name for type in FORMATS)
         raise Unsupported(f"tensor {first.name} has type {first.type.name}, which WGSL does not unpack; it does {names}")
@@ -123,27 +126,46 @@ def _streams(
     tile_bytes = 16 * tile_vectors(FORMATS[first.type], first.columns, tile, bias is not None)
     limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
     most = limit // tile_bytes * tile.height
+    if not most:
+        raise OutOfMemory(f"tensor {first.name}: {tile.height} rows take {tile_bytes:,} bytes, a binding {limit:,}")
     streams = []
     for start in range(0, count, most):
         here = min(most, count - start)
         end = min(start + most, len(order))
         part_bias = None if bias is None else bias[start:end]
-        buffer = _fill(device, run, order[start:end], part_bias, tile_bytes)
-        streams.append(Stream(buffer, first.type, here, run.row0 + start, first.columns, bias is not None, tile))
+        memory = _fill(device, _pieces(run, order[start:end], part_bias, tile), -(-here // tile.height) * tile_bytes)
+        streams.append(Stream(memory, first.type, here, run.row0 + start, first.columns, bias is not None, tile))
     return streams
 
 
-def _fill(
-    device: Device, run: _Run, order: Order, bias: NDArray[np.float32] | None, tile_bytes: int
-) -> Buffer:
-    tile, first = device.launch.tile, run.parts[0]
-    buffer = device.buffer(-(-len(order) // tile.height) * tile_bytes)
-    row_bytes = first.read().shape[1]
-    step = max(1, PIECE // (row_bytes * tile.height)) * tile.height
+def _pieces(
+    run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile
+) -> Iterator[NDArray[np.uint8]]:
+    """The packed bytes of the rows in `order`, some whole tiles at a time."""
+    first = run.parts[0]
+    step = max(1, PIECE // (first.read().shape[1] * tile.height)) * tile.height
     for start in range(0, len(order), step):
-        rows = order[start : start + step]
         piece_bias = None if bias is None else bias[start : start + step]
-        stream = pack(first.type, run.read(rows), first.columns, tile, piece_bias)
-        device.write(buffer, stream, start // tile.height * tile_bytes)
-        device.flush()
-    return buffer
+        words = pack(first.type, run.read(order[start : start + step]), first.columns, tile, piece_bias)
+        yield words.reshape(-1).view(np.uint8)
+
+
+def _fill(device: Device, pieces: Iterator[NDArray[np.uint8]], size: int) -> Buffer | Texture:
+    """Device memory of `size` bytes, written piece by piece."""
+    if not device.launch.textures:
+        buffer, at = device.buffer(size), 0
+        for piece in pieces:
+            device.write(buffer, piece, at)
+            device.flush()
+            at += piece.nbytes
+        return buffer
+    texture, row, rest = device.texture(size), 0, np.zeros(0, np.uint8)
+    for piece in pieces:
+        data = np.concatenate([rest, piece]) if rest.size else piece
+        whole = data.nbytes // (16 * TEXELS)
+        if whole:
+            device.write_rows(texture, row, data[: whole * 16 * TEXELS])
+        row, rest = row + whole, data[whole * 16 * TEXELS :]
+    if rest.size:
+        device.write_rows(texture, row, np.concatenate([rest, np.zeros(-rest.nbytes % (16 * TEXELS), np.uint8)]))
+    return texture
