@@ -27,7 +27,7 @@ def show(loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, see
     screen = sys.stdout.isatty()
     pieces: list[str] = []
     done: Done | None = None
-    for note in prompt.notes:
+    for note in loaded.news(prompt):
         print(f"llamay: {note}", file=sys.stderr)
     stream = loaded.session.generate(prompt.tokens, sampling, limits, loaded.decoder(prompt), seed)
     with contextlib.closing(stream):
@@ -58,10 +58,12 @@ def summary(done: Done) -> str:
     """`prompt 11 tokens in 112ms (98.0 tok/s) · generated 64 in 5.093s (12.6 tok/s) · stop: length`."""
     times = done.timings
     kept = f", {times.cached_tokens} of them kept," if times.cached_tokens else ""
-    prompt = f"prompt {times.prompt_tokens} tokens{kept} in {seconds(times.prompt_seconds)}"
-    generated = f"generated {times.generated_tokens} in {seconds(times.decode_seconds)}"
-    return (
-        f"{prompt} ({times.prompt_rate:.1f} tok/s) · {generated} ({times.decode_rate:.1f} tok/s) · stop: {done.reason}"
+    return " · ".join(
+        [
+            f"prompt {times.prompt_tokens} tokens{kept} in {seconds(times.prompt_seconds)} ({times.prompt_rate:.1f} tok/s)",
+            f"generated {times.generated_tokens} in {seconds(times.decode_seconds)} ({times.generated_rate:.1f} tok/s)",
+            f"stop: {done.reason}",
+        ]
     )
 
 
@@ -70,12 +72,16 @@ def statistics(done: Done, loaded: Loaded, sampling: Sampling) -> list[str]:
     times = done.timings
     computed = times.prompt_tokens - times.cached_tokens
     kept = f", {times.cached_tokens} kept from before" if times.cached_tokens else ""
-    decoded = max(times.generated_tokens - 1, 0)
+    steps = max(times.generated_tokens - 1, 0)
     queueing = f"{times.submissions} submissions, {seconds(times.submit_seconds)} of it queueing them"
     rows = [
         ("load", loaded.seconds, loaded.describe()),
         ("prefill", times.prompt_seconds, f"{computed} tokens ({times.prompt_rate:.1f} tok/s){kept}"),
-        ("decode", times.decode_seconds, f"{decoded} after the first ({times.decode_rate:.1f} tok/s), {queueing}"),
+        (
+            "decode",
+            times.decode_seconds,
+            f"{steps} steps after the first token ({times.decode_rate:.1f} tok/s), {queueing}",
+        ),
         ("sampling", None, f"on the device, within decode: {described(sampling, done.seed)}"),
         ("readback", times.collect_seconds, "of decode: waiting for the device and reading token ids"),
     ]
@@ -84,7 +90,7 @@ def statistics(done: Done, loaded: Loaded, sampling: Sampling) -> list[str]:
 
 def described(sampling: Sampling, seed: int) -> str:
     """What differs from doing nothing."""
-    if sampling.temperature == 0:
+    if sampling.greedy:
         return "greedy"
     parts = [f"temperature {sampling.temperature:g}"]
     neutral = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repeat_penalty": 1.0}

@@ -33,8 +33,13 @@ class Timings:
         return (self.prompt_tokens - self.cached_tokens) / max(self.prompt_seconds, 1e-9)
 
     @property
+    def generated_rate(self) -> float:
+        """Generated tokens a second; 0 for a single one, which took no time after the prompt's."""
+        return self.generated_tokens / self.decode_seconds if self.decode_seconds > 0 else 0.0
+
+    @property
     def decode_rate(self) -> float:
-        """Tokens a second after the first one, whose time is the prompt's."""
+        """Decode steps a second: the first token came out of the prompt's."""
         return max(self.generated_tokens - 1, 0) / max(self.decode_seconds, 1e-9)
 
 

@@ -47,6 +47,7 @@ class Loaded:
     seconds: float  # it took to load
     notes: tuple[str, ...] = ()  # what the person should know: a fallback, a guess, unread tensors
     _closed: bool = field(default=False, repr=False)
+    _told: set[str] = field(default_factory=set, repr=False)
 
     def raw(self, text: str) -> Prompt:
         """A text to complete; special tokens written in it are recognised, as the person typed them."""
@@ -60,6 +61,12 @@ class Loaded:
         rendered = self.template.render(messages)
         ids = self.tokenizer.encode(rendered.text, parse_special=True, plain=rendered.spans)
         return Prompt(self._begun(ids), self.template.stops, rendered.notes)
+
+    def news(self, prompt: Prompt) -> list[str]:
+        """The prompt's notes that no earlier prompt had: a conversation is told a thing once."""
+        fresh = [note for note in prompt.notes if note not in self._told]
+        self._told.update(fresh)
+        return fresh
 
     def decoder(self, prompt: Prompt) -> tok.Decoder:
         """The decoder of the prompt's answer."""
