@@ -1,7 +1,7 @@
 """Content-addressed blobs and manifests under ~/.llamay/models, and how models get there.
 
 `Store(root)` is the folder, `resolve(store, name)` the path of a model's GGUF file,
-`find(store, name)` its entry, `pull(store, source)` brings one here.
+`find(store, name)` its entry; `llamay.store.pull.pull(store, source)` brings one here.
 """
 
 from llamay.store.library import Installed, Store, Survey

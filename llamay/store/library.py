@@ -295,10 +295,13 @@ class Store:
         """Links the parts of a split file under names that tell them as parts."""
         folder = self.views / model.id[:16]
         wanted = [folder / f"model-{i:05d}-of-{len(paths):05d}.gguf" for i in range(1, len(paths) + 1)]
+        pairs = list(zip(paths, wanted, strict=True))
+        if all(_is_same(blob, link) for blob, link in pairs):
+            return wanted[0]  # so that a store that is only read can be read-only
         with self.locked(), explained(wanted[0]):
             self.make(folder)
-            for blob, link in zip(paths, wanted, strict=True):
-                if link.exists() and os.path.samefile(link, blob):
+            for blob, link in pairs:
+                if _is_same(blob, link):
                     continue
                 link.unlink(missing_ok=True)
                 try:
@@ -306,3 +309,7 @@ class Store:
                 except OSError:
                     link.symlink_to(os.path.relpath(blob, folder))
         return wanted[0]
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return other.exists() and os.path.samefile(path, other)

@@ -89,24 +89,32 @@ class Obtainer:
     def _download(self, asset: Asset, request: Request) -> Layer:
         if asset.digest is not None and (known := self._here(asset.digest, asset.size)) is not None:
             return _titled(known, asset)
-        with self._part(asset.digest, request.url, asset.title) as part:
-            if asset.digest is not None and (known := self._here(asset.digest, asset.size)) is not None:
+        part = self._part(asset.digest, request.url, asset.title)
+        if asset.digest is None:  # held until the manifest: who waits for it then finds the model installed
+            self._open.enter_context(part)
+            return _titled(self._receive(asset, request, part), asset)
+        with part:
+            if (known := self._here(asset.digest, asset.size)) is not None:
                 part.discard()  # another process finished it while this one waited
                 return _titled(known, asset)
-            fetcher = self.fetcher
-            if asset.size is not None and asset.size < QUIET_BYTES:
-                fetcher = replace(fetcher, reporter=Muted(fetcher.reporter))
-            target = Target(asset.title, asset.digest, asset.size, gguf=asset.media_type in MODEL_TYPES)
-            if asset.revalidate and (model := self._whole()) is not None:
-                try:
-                    headers = fetcher.fetch(_if_changed(request, model), target, part)
-                except NotModified:
-                    raise Unchanged(model) from None
-            else:
+            return _titled(self._receive(asset, request, part), asset)
+
+    def _receive(self, asset: Asset, request: Request, part: Part) -> Layer:
+        fetcher = self.fetcher
+        if asset.size is not None and asset.size < QUIET_BYTES:
+            fetcher = replace(fetcher, reporter=Muted(fetcher.reporter))
+        target = Target(asset.title, asset.digest, asset.size, gguf=asset.media_type in MODEL_TYPES)
+        if asset.revalidate and (model := self._whole()) is not None:
+            request = replace(request, headers={**request.headers, "If-None-Match": model.manifest.annotations[ETAG]})
+            try:
                 headers = fetcher.fetch(request, target, part)
-            if asset.digest is None:
-                self.etag = headers.get("etag", "")
-            return _titled(self._install(part, asset.digest or fetcher.hash(asset.title, part)), asset)
+            except NotModified:
+                raise Unchanged(model) from None
+        else:
+            headers = fetcher.fetch(request, target, part)
+        if asset.digest is None:
+            self.etag = headers.get("etag", "")
+        return self._install(part, asset.digest or fetcher.hash(asset.title, part))
 
     def _whole(self) -> Installed | None:
         """The installed model of the name, if its validator is known and all of its blobs are here."""
@@ -242,7 +250,3 @@ class Obtainer:
 
 def _titled(layer: Layer, asset: Asset) -> Layer:
     return replace(layer, media_type=asset.media_type, annotations={TITLE: asset.title})
-
-
-def _if_changed(request: Request, model: Installed) -> Request:
-    return replace(request, headers={**request.headers, "If-None-Match": model.manifest.annotations[ETAG]})

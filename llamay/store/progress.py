@@ -83,7 +83,7 @@ class Bar:
         now = self._clock()
         self._marks = deque([(now, done)])
         self._drawn = now
-        if self._terminal:
+        if self._terminal and (done or total):
             self._draw(now)
 
     def advance(self, count: int) -> None:
@@ -102,12 +102,11 @@ class Bar:
 
     def end(self) -> None:
         """Leaves the last state of the line standing."""
-        if not self._label:
-            return
-        self._draw(self._clock())
-        if self._terminal:
-            self._stream.write("\n")
-            self._stream.flush()
+        if self._label and (self._done or self._total):  # a transfer that never began leaves no line
+            self._draw(self._clock())
+            if self._terminal:
+                self._stream.write("\n")
+                self._stream.flush()
         self._label, self._width = "", 0
 
     def line(self, now: float, width: int = 200) -> str:

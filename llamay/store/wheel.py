@@ -59,6 +59,8 @@ def members(path: Path, file: str, whence: str) -> list[Member]:
             if len(entries) != len(archive.infolist()):
                 raise PullError(f"{whence} names a member twice; nothing was taken from it")
             models = shards.group(name for name in entries if name.isprintable())
+            if not models:
+                raise PullError(f"{whence} holds no GGUF file")
             if file or len(models) == 1:
                 chosen = shards.named(models, file or models[0].first, whence)
             else:

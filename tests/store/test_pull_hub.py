@@ -41,7 +41,9 @@ def test_all_parts_of_a_split_model_come_and_lie_beside_each_other(kit) -> None:
     assert first.name == "model-00001-of-00003.gguf"
     found = [(first.parent / f"model-0000{n}-of-00003.gguf").read_bytes() for n in (1, 2, 3)]
     assert found == [files[name] for name in names]
+    (kit.store.root / "store.lock").unlink()
     assert kit.store.file(pulled.model) == first
+    assert not (kit.store.root / "store.lock").exists()  # reading again changed nothing
     kit.store.remove(pulled.model.name)
     assert not first.exists() and kit.blobs() == set()
 

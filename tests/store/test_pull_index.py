@@ -302,6 +302,10 @@ def test_a_damaged_member_is_refused(kit) -> None:
     refuse(kit, bytes(archive), "is damaged")
 
 
+def test_a_wheel_without_a_model_says_so(kit) -> None:
+    refuse(kit, zipped(("numpy/__init__.py", b"")), "py3-none-any.whl holds no GGUF file")
+
+
 def test_what_is_no_archive_is_refused(kit) -> None:
     refuse(kit, kit.gguf(), "is not a zip archive")
 

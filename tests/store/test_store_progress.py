@@ -74,6 +74,14 @@ def test_a_length_nobody_told_shows_what_came() -> None:
     assert stream.getvalue() == "m  4.0 MB  2.0 MB/s\n"
 
 
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_a_transfer_that_never_began_leaves_no_line(stream: io.StringIO) -> None:
+    bar = Bar(stream, Clock())
+    bar.begin("m", None, 0)
+    bar.end()
+    assert stream.getvalue() == ""
+
+
 def test_dropped_bytes_do_not_make_a_rate() -> None:
     stream, clock = io.StringIO(), Clock()
     bar = Bar(stream, clock)
