@@ -7,11 +7,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from llamay.errors import UsageError
 from llamay.quant import LAYOUTS
 from llamay.serve import devices, load
 from llamay.settings import Settings
-from llamay.tensor.batch import PAGE
+from llamay.tensor.batch import PAGE, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Matrix, Program, Qkv, Residual
@@ -41,6 +43,11 @@ class Target:
     def program(self) -> Program:
         """What is computed."""
         return self.executor.program
+
+    @property
+    def table(self) -> Ints:
+        """A page table that holds the whole context."""
+        return np.arange(-(-self.context // PAGE), dtype=np.int32)
 
     @property
     def webgpu(self) -> "WebGPUExecutor | None":
@@ -136,7 +143,9 @@ def kv_bytes(program: Program, position: float, value: int) -> float:
 def _context(settings: Settings, need: int) -> int:
     """The context to load: what is needed, or the larger one that was asked for."""
     if 0 < settings.context < need:
-        raise UsageError(f"prompt and answer take {need} tokens and the context is {settings.context}: -c {need} holds them")
+        raise UsageError(
+            f"prompt and answer take {need} tokens and the context is {settings.context}: -c {need} holds them"
+        )
     return max(settings.context, need)
 
 

@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "rm": "llamay.cli.rm",
     "cp": "llamay.cli.cp",
     "info": "llamay.cli.info",
+    "bench": "llamay.cli.bench",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",

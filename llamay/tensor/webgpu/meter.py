@@ -13,6 +13,8 @@ from llamay.errors import UsageError
 from llamay.tensor.webgpu.device import Device
 
 PASSES = 1024  # timed passes before they must be read
+COPIES = 4  # a submission, when copies are measured
+COPY_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Meter:
     def __init__(self, device: Device) -> None:
         self.device = device
         self._sums = Reading()
-        self._clock: _Clock | None = None
+        self._clock: Clock | None = None
 
     @property
     def clocked(self) -> bool:
@@ -51,11 +53,11 @@ class Meter:
         return self._sums
 
     @contextmanager
-    def timed(self) -> Iterator["_Clock"]:
+    def timed(self) -> Iterator["Clock"]:
         """Puts timestamps around every pass inside; `seconds()` of what it gives sums them."""
         if not self.clocked:
             raise UsageError(f"{self.device.name} has no timestamps")
-        self._clock = clock = _Clock(self.device)
+        self._clock = clock = Clock(self.device)
         try:
             yield clock
         finally:
@@ -79,7 +81,7 @@ class Meter:
         return encoder.begin_compute_pass() if self._clock is None else self._clock.begin_pass(encoder)
 
 
-class _Clock:
+class Clock:
     """A set of timestamps, two for each pass."""
 
     def __init__(self, device: Device) -> None:
@@ -115,3 +117,25 @@ class _Clock:
 
     def close(self) -> None:
         self.device.release([self._resolved])
+
+
+def copy_rate(device: Device, size: int) -> float:
+    """Bytes a second that a copy of `size` bytes within the device's memory reads and writes, the best of a few."""
+    size = min(size, device.limits["max-buffer-size"])
+    usage = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+    source, sink = device.buffer(size, usage), device.buffer(size, usage)
+    best = 0.0
+    try:
+        for _ in range(COPY_TRIES + 1):  # the first one touches the memory
+            encoder = device.handle.create_command_encoder()
+            for _ in range(COPIES):
+                encoder.copy_buffer_to_buffer(source.handle, 0, sink.handle, 0, size)
+            device.flush()
+            start = time.perf_counter()
+            device.queue.submit([encoder.finish()])
+            device.flush()
+            best = max(best, 2 * COPIES * size / (time.perf_counter() - start))
+        device.check()
+    finally:
+        device.release([source, sink])
+    return best
