@@ -17,6 +17,7 @@ from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.encode import Encoder, Step
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.plan import Command, Plan
+from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
 
 CHUNK = 512  # token rows a step, unless memory says less
@@ -45,6 +46,7 @@ class WebGPUExecutor:
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * pages))
         self.plan = Plan(device, program, self.rows, pages, self.layout)
         self.encoder = Encoder(device)
+        self.sampler = Sampler(device, program.vocabulary, self.plan.logits, self.plan.state)
         self.meter = self.encoder.meter
         self._pending: deque[_Pending] = deque()
         self._staging: list[Any] = []
@@ -81,8 +83,7 @@ class WebGPUExecutor:
         """Sets the sampling of each slot; see the protocol."""
         if len(samplings) > self.plan.slots:
             raise UsageError(f"{len(samplings)} sequences a step were asked for, at most {self.plan.slots} fit")
-        if any(sampling.temperature > 0 for sampling in samplings):
-            raise UsageError("sampling on the device is not wired yet; temperature 0 works")
+        self.sampler.begin(samplings, histories)
         self._taken = 0
         self._outputs = len(samplings)
         self._write(self.layout.slot_rows(), SLOTS_AT)
@@ -149,8 +150,9 @@ class WebGPUExecutor:
         self._write_outputs(batch.outputs - first)
         self._furthest = int(batch.positions[batch.outputs].max()) + 1
         tail = self._body(count, batch, first) + self._head(self._outputs, count)
-        pick = self.plan.pick(batch=True)
-        self._batch_tail = [*tail, (pick.kernel.pipeline, pick.group, self._outputs, 1, 1)]
+        if self.sampler.waiting:
+            self.sampler.place(batch.positions[batch.outputs] + 1)
+        self._batch_tail = [*tail, *self._choose(batch=True)]
 
     def _body(self, count: int, batch: Batch, first: int) -> list[Step]:
         long = int(batch.positions[first : first + count].max()) >= SPLIT
@@ -168,14 +170,25 @@ class WebGPUExecutor:
         count = max(1, self._outputs)
         long = self._furthest >= SPLIT
         splits = self._furthest // SPLIT + 1 if long else 1
-        key = (count, splits)
+        key = (count, splits, self.sampler.plain)
+        if not self.sampler.plain:
+            key = (*key, *self.sampler.key)
         if key not in self._flat:
             tokens = self.device.launch.tokens_for(count)
             commands = self.plan.commands(tokens, batch=False, head=True, long=long)
             steps = self._flatten(commands, count, count, splits)
-            pick = self.plan.pick(batch=False)
-            self._flat[key] = [*steps, (pick.kernel.pipeline, pick.group, count, 1, 1)]
+            self._flat[key] = [*steps, *self._choose(batch=False)]
         return self._flat[key]
+
+    def _choose(self, *, batch: bool) -> list[Step]:
+        """From logits to each slot's token in the state."""
+        count = max(1, self._outputs)
+        if self.sampler.plain:
+            pick = self.plan.pick(batch=batch)
+            return [(pick.kernel.pipeline, pick.group, count, 1, 1)]
+        steps = self.sampler.steps(self.plan.row_dims(batch=batch))
+        pick = self.plan.pick(batch=batch, chosen=self.sampler.chosen)
+        return [*steps, (pick.kernel.pipeline, pick.group, count, 1, 1)]
 
     @staticmethod
     def _flatten(commands: list[Command], rows: int, outputs: int, splits: int) -> list[Step]:

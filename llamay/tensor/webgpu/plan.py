@@ -195,23 +195,29 @@ class Plan:
         """
         key = (tokens, batch, head, long)
         if key not in self._lists:
-            source = Source(ROWS_AT, self.layout.outputs_at) if batch else Source(SLOTS_AT, self.layout.identity_at)
-            self._lists[key] = self._build(tokens, source, head, long)
+            self._lists[key] = self._build(tokens, self._source(batch), head, long)
         return self._lists[key]
 
     def pick(self, *, batch: bool, chosen: Buffer | None = None) -> Command:
         """Takes each slot's token: the greedy one, or what a sampler left in `chosen`."""
         key = ("pick", batch, id(chosen))
         if key not in self._lists:
-            source = Source(ROWS_AT, self.layout.outputs_at) if batch else Source(SLOTS_AT, self.layout.identity_at)
-            dims = self._dims.slot(
-                rows_at=source.rows_at, outputs_at=source.outputs_at, ring_at=self.layout.ring_at, partials_out=self.head_tiles
-            )
+            dims = self.row_dims(batch=batch)
             kernel = self.device.kernel("pick", greedy=chosen is None, SLOTS_AT=SLOTS_AT, SLOTS=SLOTS, RING=RING)
             read = {"best": self.best} if chosen is None else {"chosen": chosen}
             group = self.device.bind(kernel, dims=dims, state=self.state, **read)
             self._lists[key] = [Command(kernel, group, x=0, outputs=True)]
         return self._lists[key][0]
+
+    def row_dims(self, *, batch: bool) -> Buffer:
+        """The numbers of a dispatch that only needs to know where rows, outputs and the ring lie."""
+        source = self._source(batch)
+        return self._dims.slot(
+            rows_at=source.rows_at, outputs_at=source.outputs_at, ring_at=self.layout.ring_at, partials_out=self.head_tiles
+        )
+
+    def _source(self, batch: bool) -> Source:
+        return Source(ROWS_AT, self.layout.outputs_at) if batch else Source(SLOTS_AT, self.layout.identity_at)
 
     def _build(self, tokens: int, source: Source, head: bool, long: bool) -> list[Command]:
         ops = self.program.operations
