@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "cp": "llamay.cli.cp",
     "info": "llamay.cli.info",
     "bench": "llamay.cli.bench",
+    "ppl": "llamay.cli.ppl",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",
