@@ -8,7 +8,7 @@
 @group(0) @binding(4) var<storage, read_write> h: array<f32>;         // [token, width]
 @group(0) @binding(5) var<storage, read_write> hw: array<f32>;        // [token, width]
 @group(0) @binding(6) var<storage, read_write> sums: array<f32>;      // [token, partials]
-//% from "quant/" ~ format ~ ".wgsl" import open, setup, weight, fold with context
+//% from "quant/" ~ format ~ ".wgsl" import open, setup, lift, weight, fold with context
 //% include "include/reduce.wgsl"
 
 @compute @workgroup_size(${S})
@@ -35,7 +35,7 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
       let at = unit * 32u;
 //% for k in range(32)
       if (at + ${k}u < dims.width) {
-        let v = ${fold("r", k // G, weight("r", k), "1.0", "0.0")} * dims.scale;
+        let v = ${fold("r", k // G, weight("r", k) ~ " * " ~ 1 / 2 ** (lift(k) | int), "1.0", "0.0")} * dims.scale;
         let i = token_row * dims.y_stride * 4u + at + ${k}u;
         h[i] = v;
         hw[i] = v * next[at + ${k}u];

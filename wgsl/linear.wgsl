@@ -8,7 +8,7 @@
 @group(0) @binding(0) var<uniform> dims: Dims;
 //% include "include/stream.wgsl"
 @group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;  // [token, k / 4]
-//% from "quant/" ~ format ~ ".wgsl" import open, setup, weight, fold with context
+//% from "quant/" ~ format ~ ".wgsl" import open, setup, lift, weight, fold with context
 //% from "epilogue/" ~ epilogue ~ ".wgsl" import bindings, input_row, finish with context
 ${bindings()}
 //% include "include/reduce.wgsl"
@@ -99,8 +99,11 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% if sums
       s${t}_${g} += x${t}_${k};
 //% endif
+//% if lift(k) | int
+      let z${t}_${k} = x${t}_${k} * ${1 / 2 ** (lift(k) | int)};
+//% endif
 //% for j in range(R)
-      a${j}_${t}_${g} = fma(w${j}_${k}, x${t}_${k}, a${j}_${t}_${g});
+      a${j}_${t}_${g} = fma(w${j}_${k}, ${"z" if lift(k) | int else "x"}${t}_${k}, a${j}_${t}_${g});
 //% endfor
 //% endfor
 //% endfor

@@ -3,6 +3,9 @@
 //% endmacro
 //% macro setup(j)
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 //% if k % 2
 bitcast<f32>(${word("q", j, k // 2)} & 0xffff0000u)

@@ -6,6 +6,9 @@
 let e${j}_${i} = unpack2x16float(${word("q", j, i)});
 //% endfor
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 e${j}_${k // 2}.${c[k % 2]}
 //% endmacro

@@ -3,6 +3,9 @@
 //% endmacro
 //% macro setup(j)
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 bitcast<f32>(${word("q", j, k)})
 //% endmacro

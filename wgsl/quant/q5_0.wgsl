@@ -5,6 +5,9 @@
 //% macro setup(j)
 let d${j} = ${half("d", j)};
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 f32(${nibble(j, k)} | ${field("h", j, k, 1, 4)})
 //% endmacro

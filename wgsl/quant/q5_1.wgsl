@@ -5,6 +5,9 @@
 //% macro setup(j)
 let dm${j} = unpack2x16float(${word("dm", j, 0)});
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 f32(${nibble(j, k)} | ${field("h", j, k, 1, 4)})
 //% endmacro

@@ -8,6 +8,9 @@ let s${j} = ${bits("s", j)};
 let d${j} = dm${j}.x * f32(s${j} & 255u);
 let m${j} = dm${j}.y * f32(s${j} >> 8u);
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 f32(${nibble(j, k)} | ${field("h", j, k, 1, 4)})
 //% endmacro

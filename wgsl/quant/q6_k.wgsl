@@ -9,6 +9,9 @@ let s${j} = bitcast<i32>(${bits("s", j)});
 let d${j}_${g} = d${j} * f32(extractBits(s${j}, ${8 * g}u, 8u));
 //% endfor
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 f32(${nibble(j, k)} | ${field("h", j, k, 2, 4)})
 //% endmacro

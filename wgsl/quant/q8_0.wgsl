@@ -5,6 +5,9 @@
 //% macro setup(j)
 let d${j} = ${half("d", j)};
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 ${signed_byte("q", j, k)}
 //% endmacro

@@ -5,6 +5,9 @@ let d${j} = bitcast<f32>(${word("d", j, 0)});
 //% endmacro
 //% macro setup(j)
 //% endmacro
+//% macro lift(k)
+0
+//% endmacro
 //% macro weight(j, k)
 ${signed_byte("q", j, k)}
 //% endmacro
