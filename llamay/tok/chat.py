@@ -15,7 +15,12 @@ from llamay.tok.marked import Marked, Spans, concat
 if TYPE_CHECKING:
     from llamay.tok.sandbox import Sandbox
 
-NEEDLE = "Qx7needle"
+NEEDLE = "Qx7needle"  # what trial renderings look for in their output
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {}, "required": []}},
+}
+PROBE: dict[str, Any] = {"add_generation_prompt": True, "%now": datetime.datetime(2024, 1, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ class ChatTemplate:
         """One rendering on an account of its own."""
         compiled = self._compiled
         given = {name: _input(value) for name, value in {"messages": conversation, **variables}.items()}
-        outer = ACCOUNT.set(Budget(self._limits))
+        outer = ACCOUNT.set(Budget(self._limits, *_size(given)))
         try:
             text = self._collected(compiled.root_render_func(compiled.new_context({**self._tokens, **given})))
         except Exception as error:
@@ -154,11 +159,21 @@ class ChatTemplate:
 
     def _shows(self, *conversation: Any, **variables: Any) -> bool:
         """Whether the needle that the conversation holds comes out of the template."""
-        variables = {"add_generation_prompt": True, "%now": datetime.datetime(2024, 1, 1), "tools": None} | variables
         try:
-            return NEEDLE in self._run(conversation, variables)
+            return NEEDLE in self._run(conversation, PROBE | {"tools": self._usual_tools} | variables)
         except TemplateError:
             return False
+
+    @cached_property
+    def _usual_tools(self) -> Any:
+        """What `tools` is while trying: None, or a list for a template that works with tools only."""
+        for tools in (None, [TOOL]):
+            try:
+                self._run([_user("a")], PROBE | {"tools": tools})
+                return tools
+            except TemplateError:
+                continue
+        return None
 
     @cached_property
     def typed(self) -> bool:
@@ -186,8 +201,7 @@ class ChatTemplate:
     @cached_property
     def takes_tools(self) -> bool:
         """Whether the tools that a conversation may use come out."""
-        function = {"name": NEEDLE, "description": "d", "parameters": {"type": "object", "properties": {}, "required": []}}
-        return self._shows(self._said("user", "a"), tools=[{"type": "function", "function": function}])
+        return self._shows(self._said("user", "a"), tools=[TOOL | {"function": TOOL["function"] | {"name": NEEDLE}}])
 
     def _with_call(self, arguments: Any, id: str = "abcdefghi") -> list[shape.Message]:
         call = {"id": id, "type": "function", "function": {"name": "f", "arguments": arguments}}
@@ -233,6 +247,18 @@ def _input(value: Any) -> Any:
     return value
 
 
+def _size(value: Any) -> tuple[int, int]:
+    """Values and characters in a copied input."""
+    if isinstance(value, str):
+        return 1, len(value)
+    if isinstance(value, dict):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        parts = [_size(item) for item in value]
+        return 1 + sum(part[0] for part in parts), sum(part[1] for part in parts)
+    return 1, 0
+
+
 def _refusal(error: Exception) -> TemplateError:
     """What went wrong inside a template, in its own words where it has some."""
     from jinja2.exceptions import TemplateError as JinjaError
@@ -249,14 +275,17 @@ def _refusal(error: Exception) -> TemplateError:
 
 
 def _missing(conversation: Sequence[shape.Message], text: str) -> list[str]:
-    """Notes on the words of users, systems and tools that do not come out as they went in."""
+    """Notes on what users, systems, tools and tool calls say that does not come out of the template as it went in."""
     found = []
     for at, message in enumerate(conversation):
-        content = message["content"]
-        words = content if isinstance(content, list) else [{"text": content}]
-        said = [part.get("text") for part in words if isinstance(part, dict)]
-        if message["role"] != "assistant" and any(isinstance(word, str) and word.strip() not in text for word in said):
-            found.append(f"message {at} ({message['role'][:20]}) does not come out of the template as it was given")
+        where, content = f"message {at} ({message['role'][:20]})", message["content"]
+        parts = content if isinstance(content, list) else [{"text": content}]
+        said = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+        if message["role"] != "assistant" and any(words.strip() not in text for words in said):
+            found.append(f"{where} does not come out of the template as it was given")
+        for call in message.get("tool_calls") or ():
+            if str(call["function"].get("name")) not in text:
+                found.append(f"a tool call of {where} does not come out of the template")
     return found
 
 

@@ -4,9 +4,9 @@ import html
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import pass_context
 from jinja2.exceptions import SecurityError
@@ -14,19 +14,19 @@ from jinja2.filters import FILTERS
 from jinja2.runtime import Context
 from jinja2.tests import TESTS
 
-from llamay.tok.budget import ACCOUNT
+from llamay.tok.budget import ACCOUNT, ELEMENT
 from llamay.tok.marked import Marked, doubtful, pay, shown, spans_of
 
 Function = Callable[..., Any]
 
 AS_THEY_ARE = (
     "abs batch count d default dictsort first float groupby int items last length list map max min reject rejectattr "
-    "reverse round select selectattr slice sort unique wordcount"
+    "reverse round select selectattr slice sort unique"
 ).split()
 COMPARING = ("dictsort", "groupby", "max", "min", "sort", "unique")
 TEST_NAMES = (
-    "boolean callable defined divisibleby even false filter float in integer iterable lower mapping none number odd "
-    "sameas sequence string test true undefined upper"
+    "boolean callable defined divisibleby even false filter float in integer iterable mapping none number odd "
+    "sameas sequence string test true undefined"
 ).split()
 LARGEST = 100_000  # numbers given to a filter: widths, counts, precisions
 WIDTHS = re.compile(r"\d{5,}|\*")
@@ -157,7 +157,9 @@ OWN: dict[str, Function] = {
     "trim": lambda value, chars=None: marked(value).strip(chars),
     "truncate": truncate,
     "upper": lambda value: marked(value).upper(),
+    "wordcount": lambda value: len(marked(value).split()),
 }
+IN_PASSING = ("abs", "count", "d", "default", "first", "float", "int", "items", "last", "length")
 WALKING = ("join", "string", "safe", "tojson", *COMPARING)
 
 
@@ -178,13 +180,19 @@ def guarded(name: str, function: Function) -> Function:
                 raise SecurityError(f"{name!r} was given a number above {LARGEST}")
         if name in WALKING:
             account.weigh(given)
+        for value in given:
+            if isinstance(value, str):
+                account.read(value)
+        if name not in IN_PASSING and isinstance(given[0], Sized):
+            account.step(len(given[0]))
+            pay(ELEMENT * len(given[0]) if isinstance(given[0], str) and (name in AS_THEY_ARE or name == "join") else 0)
         first: Any = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
         made = function(*((first[needs],) if needs else ()), *args, **kwargs)
         if isinstance(made, str):
             pay(len(made))
             return made if isinstance(made, Marked) or name in AS_THEY_ARE or not any(map(doubtful, given)) else Marked(made)
         if isinstance(made, (list, tuple)):
-            pay(8 * len(made))
+            pay(ELEMENT * len(made))
         return ticking(made) if isinstance(made, Iterator) else made
 
     return run
@@ -195,14 +203,14 @@ def compared(left: Any, *rest: Any) -> bool:
     account = ACCOUNT.get()
     for op, right in zip(rest[::2], rest[1::2], strict=True):
         if op in ("in", "notin"):
-            account.step(1 + (len(right) >> 10) if isinstance(right, str) else 1)
-            if isinstance(right, (list, tuple)):
+            if isinstance(right, range):
+                account.step(len(right) >> 3)
+            elif not isinstance(right, dict):
                 account.weigh(right)
-        elif not (isinstance(left, str) and isinstance(right, str)):
-            account.weigh(left)
-            account.weigh(right)
+        elif isinstance(left, str) and isinstance(right, str):
+            account.read(min(left, right, key=len))
         else:
-            account.step(1 + (min(len(left), len(right)) >> 10))
+            account.weigh((left, right))
         if not OPERATORS[op](left, right):
             return False
         left = right
@@ -228,13 +236,15 @@ COMPARISONS = {"eq": "eq == equalto", "ne": "ne !=", "lt": "lt < lessthan", "lte
 
 def filters() -> dict[str, Function]:
     """All filters by name."""
-    found = {name: guarded(name, FILTERS[name]) for name in AS_THEY_ARE}
+    found = {name: guarded(name, cast(Function, FILTERS[name])) for name in AS_THEY_ARE}
     return found | {name: guarded(name, function) for name, function in OWN.items()}
 
 
 def tests() -> dict[str, Function]:
     """All tests by name."""
-    found = {name: guarded(name, TESTS[name]) for name in TEST_NAMES}
+    found = {name: guarded(name, cast(Function, TESTS[name])) for name in TEST_NAMES}
+    found["lower"] = guarded("lower", lambda value: marked(value).islower())
+    found["upper"] = guarded("upper", lambda value: marked(value).isupper())
     for op, names in (COMPARISONS | {"gteq": "ge >=", "in": "in"}).items():
         for name in names.split():
             found[name] = guarded(name, partial(_compare, op))

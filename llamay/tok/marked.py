@@ -5,9 +5,11 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any, SupportsIndex
 
-from llamay.tok.budget import ACCOUNT
+from llamay.tok.budget import ACCOUNT, ELEMENT
 
 Spans = tuple[tuple[int, int], ...]
+WHITE = tuple("\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000") + tuple(map(chr, range(0x2000, 0x200B)))
+CONTAINERS = (dict, list, tuple)
 MANY = 1_000  # characters to strip
 
 
@@ -74,17 +76,21 @@ class Marked(str):
         return self.cut(0, len(self) - (len(suffix) if suffix and self.endswith(suffix) else 0))
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        self._pay_pieces((sep,) if sep else WHITE, maxsplit.__index__())
         return self._cuts(str.split(self, sep, maxsplit), sep)
 
     def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
+        self._pay_pieces((sep,) if sep else WHITE, maxsplit.__index__())
         return self._cuts(str.rsplit(self, sep, maxsplit), sep)
 
     def splitlines(self, keepends: bool = False) -> list[str]:
-        lines, at = [], 0
+        self._pay_pieces(WHITE, -1)
+        lines: list[str] = []
+        at = 0
         for line, whole in zip(str.splitlines(self), str.splitlines(self, keepends=True), strict=True):
             lines.append(self.cut(at, at + len(whole if keepends else line)))
             at += len(whole)
-        return _paid(lines)
+        return lines
 
     def partition(self, sep: str) -> tuple[str, str, str]:
         before, found, _ = str.partition(self, sep)
@@ -99,12 +105,17 @@ class Marked(str):
 
     def _cuts(self, pieces: list[str], sep: str | None) -> list[str]:
         """The same pieces, found again in order; between two of them is `sep`, or white space only."""
-        found, at = [], 0
+        found: list[str] = []
+        at = 0
         for piece in pieces:
             at = str.find(self, piece, at) if sep is None else at
             found.append(self.cut(at, at + len(piece)))
             at += len(piece) + len(sep or "")
-        return _paid(found)
+        return found
+
+    def _pay_pieces(self, seps: Iterable[str], most: int) -> None:
+        count = sum(str.count(self, sep) for sep in seps)
+        pay(ELEMENT * (1 + (count if most < 0 else min(count, most))))
 
     def join(self, parts: Iterable[Any]) -> "Marked":
         parts = [shown(part) for part in parts]
@@ -157,11 +168,11 @@ class Marked(str):
         pay(width.__index__())
         return self.like(pad(self, width, fill), fill)
 
-    def __add__(self, other: str) -> "Marked":
-        return concat([self, other])
+    def __add__(self, other: Any) -> Any:
+        return concat([self, other]) if isinstance(other, str) else NotImplemented
 
-    def __radd__(self, other: str) -> "Marked":
-        return concat([other, self])
+    def __radd__(self, other: Any) -> Any:
+        return concat([other, self]) if isinstance(other, str) else NotImplemented
 
     def __mul__(self, count: SupportsIndex) -> "Marked":
         pay(len(self) * max(0, count.__index__()))
@@ -174,11 +185,6 @@ def _few(chars: str | None) -> str | None:
     if chars is not None and len(chars) > MANY:
         raise ValueError(f"{len(chars)} characters to strip; at most {MANY} are taken")
     return chars
-
-
-def _paid(pieces: list[Any]) -> list[Any]:
-    pay(8 * len(pieces))
-    return pieces
 
 
 def pay(characters: int) -> None:
@@ -202,8 +208,11 @@ def shown(value: Any) -> str:
     """What a template prints for a value; of a container nobody can tell what in it is input."""
     if isinstance(value, str):
         return value
-    text = str(value)
-    return Marked(text) if isinstance(value, (dict, list, tuple)) else text
+    if not isinstance(value, CONTAINERS):
+        return str(value)
+    if (account := ACCOUNT.get(None)) is not None:
+        account.weigh(value)
+    return Marked(str(value))
 
 
 def concat(parts: Iterable[str]) -> Marked:

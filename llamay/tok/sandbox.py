@@ -19,11 +19,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter, sa
 from jinja2.utils import Namespace, pass_context
 from jinja2.visitor import NodeTransformer
 
-from llamay.tok.budget import ACCOUNT
+from llamay.tok.budget import ACCOUNT, ELEMENT
 from llamay.tok.filters import compared, filters, formatted, marked, percent, safe_format, tests, ticking
 from llamay.tok.marked import concat, pay, shown
 
-SOURCE = 1 << 18  # characters a template may have
+SOURCE = 1 << 17  # characters a template may have
+MOST_NODES = 50_000  # in its syntax tree
 WIDEST = 1 << 12  # bits of the integers a template may make
 
 NODES = frozenset(
@@ -66,9 +67,17 @@ class Generation(Extension):
 class Rewriter(NodeTransformer):
     """Refuses nodes that are not listed, and turns work that Jinja does inline into charged calls."""
 
+    def __init__(self) -> None:
+        self.count = 0
+
     def visit(self, node: nodes.Node, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        if self.count > MOST_NODES:
+            raise TemplateSyntaxError(f"a chat template may not have more than {MOST_NODES} parts", node.lineno)
         if type(node).__name__ not in NODES:
             raise TemplateSyntaxError(f"a chat template may not use {type(node).__name__!r}", node.lineno)
+        if getattr(node, "dyn_args", None) is not None or getattr(node, "dyn_kwargs", None) is not None:
+            raise TemplateSyntaxError("a chat template may not use *args and **kwargs in a call", node.lineno)
         return super().visit(node, *args, **kwargs)
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
@@ -113,7 +122,7 @@ def _cut(value: Any, start: Any, stop: Any, step: Any) -> Any:
         value = marked(value)
         pay(len(value))
     elif isinstance(value, (list, tuple)):
-        pay(8 * len(value))
+        pay(ELEMENT * len(value))
         value = list(value) if isinstance(value, InputList) else value
     return value[start:stop:step]
 
@@ -128,10 +137,7 @@ INLINE: dict[str, Callable[..., Any]] = {
 
 @pass_context
 def _finalize(context: Context, value: Any) -> str:
-    account = ACCOUNT.get()
-    account.step()
-    if isinstance(value, (dict, list, tuple)):
-        account.weigh(value)
+    ACCOUNT.get().step()
     return shown(value)
 
 
@@ -185,7 +191,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(marked(obj) if isinstance(obj, str) else obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
-        ACCOUNT.get().step()
+        ACCOUNT.get().weigh(argument)  # what is not found is named in the error
         return super().getitem(marked(obj) if isinstance(obj, str) else obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
@@ -203,6 +209,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         account = ACCOUNT.get()
         account.step()
         owner = getattr(__obj, "__self__", None)
+        for text in (owner, *args):
+            if isinstance(text, str):
+                account.read(text)
+                pay(ELEMENT * len(text) if isinstance(owner, list) else 0)
         if isinstance(owner, (list, tuple)) and getattr(__obj, "__name__", "") in COSTLY:
             account.weigh(owner)
             account.weigh(args)
@@ -211,11 +221,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         before = len(owner) if isinstance(owner, list) else 0
         made = super().call(__context, __obj, *args, **kwargs)
         if isinstance(owner, list):
-            pay(8 * max(0, len(owner) - before))
+            pay(ELEMENT * max(0, len(owner) - before))
         if isinstance(made, str):
             pay(len(made))
         if isinstance(made, (list, dict)):
-            pay(8 * len(made))
+            pay(ELEMENT * len(made))
         return made
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -225,7 +235,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return percent(left, right)
         for side, other in ((left, right), (right, left)):
             if isinstance(side, (list, tuple)):
-                pay(8 * len(side) * (max(other, 0) if isinstance(other, int) else 1))
+                pay(ELEMENT * len(side) * (max(other, 0) if isinstance(other, int) else 1))
         if isinstance(left, int) and isinstance(right, int):
             bits = left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > WIDEST:
