@@ -55,4 +55,6 @@ def compose(name: str, **choices: Choice) -> str:
 
 def names() -> list[str]:
     """Every kernel: the top-level .wgsl files, by name."""
-    return sorted(entry.name.removesuffix(".wgsl") for entry in files("llamay.wgsl").iterdir() if entry.name.endswith(".wgsl"))
+    return sorted(
+        entry.name.removesuffix(".wgsl") for entry in files("llamay.wgsl").iterdir() if entry.name.endswith(".wgsl")
+    )

@@ -3,7 +3,8 @@
 //# An invocation owns ${R} neighbouring rows of one of ${L} row lanes and, of the inner
 //# axis, the superblocks of one of ${KL} k-lanes; a workgroup does ${MT} tokens.  The
 //# order of the sum is: element by element within a group that shares a scale, group by
-//# group, then over the k-lanes.  It depends on nothing else.
+//# group, then over the k-lanes.  It depends on nothing else.  Steps that pad a row read
+//# its last unit again, times zero: what lies behind may be another token's, and not finite.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 //% include "include/stream.wgsl"
@@ -53,7 +54,7 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   for (var i = 0u; i < dims.steps * ${units}u; i++) {
     let base = at + i / ${units}u * ${step}u;
     let b = base + ${head_vectors}u + i % ${units}u * ${unit_vectors}u;
-    let unit = ${"(i / %du * %du + kl) * %du + i %% %du" % (units, KL, units, units) if KL > 1 else "i"};
+    let unit = ${"min((i / %du * %du + kl) * %du + i %% %du, dims.units - 1u)" % (units, KL, units, units) if KL > 1 else "i"};
     ${load(head, "base")}
 //% for j in range(R)
     ${open(j)}
@@ -61,7 +62,7 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% else
   for (var i = 0u; i < dims.steps; i++) {
     let b = at + i * ${step}u;
-    let unit = ${"i * %du + kl" % KL if KL > 1 else "i"};
+    let unit = ${"min(i * %du + kl, dims.units - 1u)" % KL if KL > 1 else "i"};
 //% endif
     {
       ${load(planes, "b")}

@@ -80,7 +80,7 @@ def prefill(target: Target, prompt: Ints, chunk: int) -> Parts | None:
         spent = gpu.meter.read() - before
         kernels = done - queued + spent.queue if clock is None else clock.seconds()
     start_back = time.perf_counter()
-    gpu.device.read(gpu.plan.logits, np.float32, target.program.vocabulary)
+    gpu.device.read(gpu.memory.logits, np.float32, target.program.vocabulary)
     return Parts(
         encoding=queued - start - spent.queue - spent.write,
         staging=spent.write,

@@ -143,8 +143,8 @@ def _memory(target: Target) -> Memory:
     gpu = target.webgpu
     return Memory(
         file_weights=target.file_bytes,
-        device_weights=gpu.plan.weight_bytes if gpu else None,
-        device_kv=gpu.plan.kv_bytes if gpu else None,
+        device_weights=gpu.memory.weight_bytes if gpu else None,
+        device_kv=gpu.memory.kv_bytes if gpu else None,
         device=gpu.device.allocated if gpu else None,
         peak_rss=machine.peak_rss(),
     )

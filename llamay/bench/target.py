@@ -130,7 +130,7 @@ def weight_bytes(target: Target) -> int:
         return read
     tables = {op.table.name: op.table for op in program.operations if isinstance(op, Embed)}
     loaded = sum(_stored(matrix) for matrix in {**matrices, **tables}.values())
-    return round(read * gpu.plan.weight_bytes / loaded)
+    return round(read * gpu.memory.weight_bytes / loaded)
 
 
 def kv_bytes(program: Program, position: float, value: int) -> float:

@@ -22,4 +22,5 @@ struct Dims {
   slots: u32,        // output slots of the step
   vocabulary: u32,
   partials_out: u32, // partial results (tiles) a head output has
+  units: u32,        // units of 32 elements of a row of x
 }

@@ -99,7 +99,15 @@ def _views(planes: tuple[Plane, ...], tile: Tile) -> tuple[object, ...]:
 
 
 def linear(
-    type: TensorType, launch: Launch, tile: Tile, tokens: int, epilogue: str, *, bias: bool, normed: bool, **more: Choice
+    type: TensorType,
+    launch: Launch,
+    tile: Tile,
+    tokens: int,
+    epilogue: str,
+    *,
+    bias: bool,
+    normed: bool,
+    **more: Choice,
 ) -> dict[str, Choice]:
     """The choices of `linear.wgsl`; see the template for what each does."""
     format = FORMATS[type]

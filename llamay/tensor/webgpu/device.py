@@ -198,8 +198,7 @@ class Device:
         shape = tuple((number, kind) for number, kind, _ in found)
         if shape not in self._layouts:
             entries = [
-                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, **_LAYOUTS[kind]}
-                for number, kind in shape
+                {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, **_LAYOUTS[kind]} for number, kind in shape
             ]
             self._layouts[shape] = self.handle.create_bind_group_layout(entries=entries)
         layout = self._layouts[shape]

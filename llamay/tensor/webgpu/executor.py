@@ -16,6 +16,7 @@ from llamay.tensor.program import Program
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.encode import Encoder, Step
 from llamay.tensor.webgpu.launch import SPLIT
+from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
@@ -44,9 +45,10 @@ class WebGPUExecutor:
         self.rows = -(-rows // height) * height
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * pages))
-        self.plan = Plan(device, program, self.rows, pages, self.layout)
+        self.memory = Memory(device, program, self.rows, pages, self.layout)
+        self.plan = Plan(self.memory, self.layout)
         self.encoder = Encoder(device)
-        self.sampler = Sampler(device, program.vocabulary, self.plan.logits, self.plan.state)
+        self.sampler = Sampler(device, program.vocabulary, self.memory.logits, self.memory.state)
         self.meter = self.encoder.meter
         self._pending: deque[_Pending] = deque()
         self._staging: list[Any] = []
@@ -69,11 +71,11 @@ class WebGPUExecutor:
             inside = np.flatnonzero((batch.outputs >= first) & (batch.outputs < first + count))
             self._write_rows(batch, first, count)
             self._run(self._body(count, batch, first))
-            for at in range(0, len(inside), self.plan.slots):
-                group = inside[at : at + self.plan.slots]
+            for at in range(0, len(inside), self.memory.slots):
+                group = inside[at : at + self.memory.slots]
                 self._write_outputs(batch.outputs[group] - first)
                 self._run(self._head(len(group), count))
-                flat = self.device.read(self.plan.logits, np.float32, len(group) * self.program.vocabulary)
+                flat = self.device.read(self.memory.logits, np.float32, len(group) * self.program.vocabulary)
                 out[group] = flat.reshape(len(group), -1)
             first += count
         self.device.check()
@@ -81,8 +83,8 @@ class WebGPUExecutor:
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
         """Sets the sampling of each slot; see the protocol."""
-        if len(samplings) > self.plan.slots:
-            raise UsageError(f"{len(samplings)} sequences a step were asked for, at most {self.plan.slots} fit")
+        if len(samplings) > self.memory.slots:
+            raise UsageError(f"{len(samplings)} sequences a step were asked for, at most {self.memory.slots} fit")
         self.sampler.begin(samplings, histories)
         self._taken = 0
         self._outputs = len(samplings)
@@ -209,7 +211,7 @@ class WebGPUExecutor:
             at = self._taken % RING
             count = min(left, RING - at)
             source = 4 * (self.layout.ring_at + at * SLOTS)
-            copies.append((self.plan.state.handle, source, staging, 4 * target * SLOTS, 4 * count * SLOTS))
+            copies.append((self.memory.state.handle, source, staging, 4 * target * SLOTS, 4 * count * SLOTS))
             self._taken += count
             target += count
             left -= count
@@ -242,7 +244,7 @@ class WebGPUExecutor:
         count = min(self.rows, len(batch.tokens) - first)
         splits = int(batch.positions[first : first + count].max()) // SPLIT + 1
         if splits > 1:
-            count = min(count, max(1, self.plan.split_rows // splits))
+            count = min(count, max(1, self.memory.split_rows // splits))
         return count
 
     def _write_rows(self, batch: Batch, first: int, count: int) -> None:
@@ -264,5 +266,5 @@ class WebGPUExecutor:
     def _write(self, words: NDArray[np.uint32], at: int) -> None:
         """Words of the state from word `at` on."""
         start = time.perf_counter()
-        self.device.write(self.plan.state, words, 4 * at)
+        self.device.write(self.memory.state, words, 4 * at)
         self.meter.wrote(start)

@@ -10,7 +10,7 @@ from llamay.errors import OutOfMemory, Unsupported
 from llamay.quant import TensorType
 from llamay.tensor.program import Linear, Matrix
 from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
-from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, tile_vectors
+from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
 
 PIECE = 16 << 20  # file bytes repacked at a time
 
@@ -32,6 +32,11 @@ class Stream:
     @property
     def format(self) -> Format:
         return FORMATS[self.type]
+
+    @property
+    def steps(self) -> int:
+        """Inner steps of a tile."""
+        return steps(self.format, self.columns, self.tile)
 
     @property
     def tiles(self) -> int:
@@ -121,7 +126,9 @@ def _streams(
     first = run.parts[0]
     if first.type not in FORMATS:
         names = ", ".join(type.name for type in FORMATS)
-        raise Unsupported(f"tensor {first.name} has type {first.type.name}, which WGSL does not unpack; it does {names}")
+        raise Unsupported(
+            f"tensor {first.name} has type {first.type.name}, which WGSL does not unpack; it does {names}"
+        )
     count = len(order) if rows is None else rows
     tile_bytes = 16 * tile_vectors(FORMATS[first.type], first.columns, tile, bias is not None)
     limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
@@ -138,9 +145,7 @@ def _streams(
     return streams
 
 
-def _pieces(
-    run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile
-) -> Iterator[NDArray[np.uint8]]:
+def _pieces(run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile) -> Iterator[NDArray[np.uint8]]:
     """The packed bytes of the rows in `order`, some whole tiles at a time."""
     first = run.parts[0]
     step = max(1, PIECE // (first.read().shape[1] * tile.height)) * tile.height
