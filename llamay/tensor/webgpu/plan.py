@@ -9,6 +9,7 @@ from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Oper
 from llamay.tensor.webgpu import choices
 from llamay.tensor.webgpu.device import Buffer, Kernel
 from llamay.tensor.webgpu.dims import Dims
+from llamay.tensor.webgpu.formats import UNIT
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
@@ -112,7 +113,8 @@ class Plan:
         kernel = self.device.kernel("linear", **chosen)
         height = stream.tile.height
         slot = self._dims.slot(
-            steps=stream.steps, rows=stream.rows, row0=stream.row0, tile0=stream.row0 // height,
+            steps=stream.steps, units=-(-stream.columns // UNIT), rows=stream.rows, row0=stream.row0,
+            tile0=stream.row0 // height,
             x_stride=x_stride // 4, partials=self.memory.partials, width=self.program.hidden, **dims,
         )  # fmt: skip
         group = self.device.bind(kernel, dims=slot, w=stream.memory, **buffers)
