@@ -1,0 +1,221 @@
+"""What the kernels' tests share: the ways a kernel is launched, buffers that show a stray write, blocks of every type.
+
+A kernel writes into buffers filled with POISON that end in GUARD words of it, and reads from buffers that end in
+them: a missing write leaves a NaN, a write too far changes a guard, a read too far turns a sum into NaN.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from llamay.quant import LAYOUTS, TensorType, dequantize
+from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
+from llamay.tensor.webgpu.formats import FORMATS, Tile, pack, steps
+from llamay.tensor.webgpu.launch import LAUNCHES, Launch
+
+Array = NDArray[Any]
+
+POISON = 0x7FC0DEAD  # as f32 a NaN
+GUARD = 64  # words
+UNIFORM = 0x40 | 0x08  # buffer usage: uniform, copied to
+
+# kernel: (largest error in units of the terms that were summed, why that much)
+TOLERANCES = {
+    "linear": (2e-6, "f32 sums of up to 2,048 products in one sequence: rounding walks like its root, 45 * 6e-8"),
+    "embed": (6e-8, "one rounding: values equal those of llamay.quant"),
+    "attention": (4e-6, "exp and the sum of 256 shares in f32"),
+    "attention_combine": (1e-6, "a handful of exp and products in f32"),
+    "rope_store": (1e-6, "a norm of one head and one rotation in f32"),
+    "norm_add": (1e-6, "a norm of one row in f32"),
+    "activate": (1e-6, "exp or tanh in f32"),
+    "pick": (0.0, "it compares and copies"),
+}
+
+HALVES = {  # byte offsets of the f16 fields of a block
+    TensorType.Q4_0: (0,),
+    TensorType.Q4_1: (0, 2),
+    TensorType.Q5_0: (0,),
+    TensorType.Q5_1: (0, 2),
+    TensorType.Q8_0: (0,),
+    TensorType.Q8_1: (0, 2),
+    TensorType.Q2_K: (80, 82),
+    TensorType.Q3_K: (108,),
+    TensorType.Q4_K: (0, 2),
+    TensorType.Q5_K: (0, 2),
+    TensorType.Q6_K: (208,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to launch a kernel, on the device that runs it."""
+
+    name: str
+    device: Device
+    launch: Launch
+    tile: Tile
+
+    @property
+    def attention(self) -> dict[str, Any]:
+        """The choices of kernels that reduce over a workgroup of the class's width."""
+        return {"S": self.launch.attention_lanes, "reduce": self.launch.reduce}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Weights:
+    """A matrix on the device, and its values."""
+
+    memory: Buffer | Texture
+    type: TensorType
+    raw: NDArray[np.uint8]
+    values: NDArray[np.float64]  # [rows, columns]
+    tile: Tile
+    bias: NDArray[np.float32] | None
+
+    @property
+    def dims(self) -> dict[str, int]:
+        return {"steps": steps(FORMATS[self.type], self.values.shape[1], self.tile), "rows": len(self.values)}
+
+    @property
+    def tiles(self) -> int:
+        return -(-len(self.values) // self.tile.height)
+
+
+class Lab:
+    """Runs single kernels.  Every buffer it makes is given back when `run` returns."""
+
+    def __init__(self, gpu: Device, portable: Device) -> None:
+        self.gpu, self.portable = gpu, portable
+        text = files("llamay.wgsl").joinpath("include/dims.wgsl").read_text("utf-8")
+        self.fields = re.findall(r"^\s+(\w+): (u32|f32),", text, re.MULTILINE)
+
+    def variant(self, name: str) -> Variant:
+        """`own`: the adapter's class as it is; `wide`: with the tall tiles of wide linears; `swapped`: weights in
+        buffers where the class has textures, and the other way round; `lanes`: the inner axis cut over the
+        subgroup; `portable`: no subgroups, WebGPU's least limits."""
+        own = self.gpu.launch
+        if name == "own":
+            return Variant(name, self.gpu, own, own.tile)
+        if name == "wide":
+            return Variant(name, self.gpu, own, replace(own.tile, rows=8))
+        if name == "swapped":
+            return Variant(name, self.gpu, replace(own, textures=not own.textures), own.tile)
+        if name == "lanes":
+            width = own.attention_lanes
+            tile = Tile(width, width // 4, 4)
+            launch = Launch("lanes", tile, own.reduce, False, width, (1, 2, 4, 8))
+            return Variant(name, self.gpu, launch, tile)
+        assert name == "portable"
+        return Variant(name, self.portable, LAUNCHES["portable"], LAUNCHES["portable"].tile)
+
+    def blocks(self, type: TensorType, rows: int, columns: int, random: np.random.Generator) -> NDArray[np.uint8]:
+        """Blocks [rows, row bytes] whose quants, scales and signs take every value there is."""
+        layout = LAYOUTS[type]
+        if layout.elements == 1:
+            values = (random.standard_normal((rows, columns)) * 2.0 ** random.integers(-3, 3)).astype(np.float32)
+            if type is TensorType.F32:
+                return values.view(np.uint8)
+            if type is TensorType.F16:
+                return values.astype(np.float16).view(np.uint8)
+            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+        raw = random.integers(0, 256, (rows, columns // layout.elements, layout.bytes), np.uint8)
+        size = 2.0 ** random.uniform(-8, -3, raw.shape[:2])
+        for offset in HALVES.get(type, ()):
+            sign = random.choice([-1.0, 1.0], raw.shape[:2])
+            raw[:, :, offset : offset + 2] = (size * sign).astype(np.float16)[..., None].view(np.uint8)
+        if type is TensorType.Q8_K:
+            raw[:, :, :4] = size.astype(np.float32)[..., None].view(np.uint8)
+        return raw.reshape(rows, -1)
+
+    def load(
+        self, variant: Variant, type: TensorType, raw: NDArray[np.uint8], bias: NDArray[np.float32] | None = None
+    ) -> Weights:
+        """The blocks on the variant's device, as its kernels read them; `run` gives the memory back."""
+        values = dequantize(type, raw)
+        data = pack(type, raw, values.shape[1], variant.tile, bias).reshape(-1).view(np.uint8)
+        memory: Buffer | Texture
+        if variant.launch.textures:
+            memory = variant.device.texture(data.nbytes)
+            filled = np.zeros(memory.size, np.uint8)
+            filled[: data.nbytes] = data
+            variant.device.write_rows(memory, 0, filled)
+            assert memory.size % (16 * TEXELS) == 0
+        else:
+            memory = variant.device.upload(data)
+        return Weights(memory, type, raw, values.astype(np.float64), variant.tile, bias)
+
+    def poisoned(self, *shape: int, dtype: Any = np.float32) -> Array:
+        return np.full(shape, POISON, np.uint32).view(dtype)
+
+    def run(
+        self,
+        variant: Variant,
+        kernel: str,
+        choices: Mapping[str, Any],
+        workgroups: tuple[int, int, int],
+        dims: Mapping[str, float],
+        read: Mapping[str, Array | Weights],
+        write: Mapping[str, Array],
+        passes: int = 1,
+    ) -> dict[str, Array]:
+        """Dispatches one kernel; returns the arrays of `write` as it left them.
+
+        Fails where a guard word behind one of those has changed.
+        """
+        device = variant.device
+        guard = np.full(GUARD, POISON, np.uint32)
+        bound: dict[str, Buffer | Texture] = {}
+        for name, given in {**read, **write}.items():
+            if isinstance(given, Weights):
+                bound[name] = given.memory
+            else:
+                words = np.ascontiguousarray(given).reshape(-1).view(np.uint32)
+                bound[name] = device.upload(np.concatenate([words, guard]))
+        uniform = device.buffer(256, UNIFORM)
+        device.write(uniform, self._dims(dims))
+        compiled = device.kernel(kernel, **choices)
+        group = device.bind(compiled, dims=uniform, **bound)
+        device.dispatch([(compiled, group, workgroups)] * passes)
+        found = {}
+        for name, given in write.items():
+            buffer = bound[name]
+            assert isinstance(buffer, Buffer)
+            words = device.read(buffer, np.uint32, given.size * given.dtype.itemsize // 4 + GUARD)
+            assert (words[-GUARD:] == POISON).all(), f"{kernel} wrote behind {name}"
+            found[name] = words[:-GUARD].view(given.dtype).reshape(given.shape).copy()
+        device.release([uniform, *bound.values()])
+        return found
+
+    def _dims(self, values: Mapping[str, float]) -> NDArray[np.uint32]:
+        words = np.zeros(len(self.fields), np.uint32)
+        names = [name for name, _ in self.fields]
+        for name, value in values.items():
+            at = names.index(name)
+            words[at] = np.float32(value).view(np.uint32) if self.fields[at][1] == "f32" else value
+        return words
+
+    @staticmethod
+    def close(kernel: str, found: Array, expected: Array, scale: Array | float) -> None:
+        """Fails where an element is further from its twin than TOLERANCES allows at `scale`, or not a number."""
+        assert found.shape == expected.shape
+        tolerance = TOLERANCES[kernel][0]
+        error = np.abs(found.astype(np.float64) - expected) / np.maximum(scale, 1e-30)
+        worst = error.max(initial=0.0)  # NaN where any element is
+        assert worst <= tolerance, f"{kernel}: error {worst:.2e} of the terms' size, {tolerance:.0e} allowed"
+
+
+@pytest.fixture(scope="session")
+def lab(gpu: Device, portable_gpu: Device) -> Lab:
+    return Lab(gpu, portable_gpu)
+
+
+@pytest.fixture(params=["own", "lanes", "portable"], scope="session")
+def variant(request: pytest.FixtureRequest, lab: Lab) -> Variant:
+    """The three ways to add over a workgroup."""
+    return lab.variant(request.param)

@@ -1,0 +1,158 @@
+"""linear.wgsl: every tensor type, launch and number of tokens against the float64 twin, and equal bits among them."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from llamay.quant import TensorType, quantize
+from llamay.tensor import twins
+from llamay.tensor.webgpu import choices
+from llamay.tensor.webgpu.formats import FORMATS
+
+ALIKE = ("own", "wide", "swapped")  # these differ in nothing that fixes a sum
+LAUNCHES = (*ALIKE, "lanes", "portable")
+TOKENS = {  # tokens a workgroup, by launch; all of (1, 2, 4, 8) are in test_tokens_a_workgroup
+    "own": (1, 4),
+    "wide": (2,),
+    "swapped": (1,),
+    "lanes": (1, 2),
+    "portable": (1,),
+}
+ROWS = st.one_of(st.integers(1, 130), st.sampled_from([1, 2, 7, 16, 31, 32, 37, 64, 128, 257]))
+BLOCKS = st.one_of(st.integers(1, 4), st.sampled_from([8, 9, 11]))
+SEED = st.integers(0, 2**32 - 1)
+
+
+def up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def inputs(x: np.ndarray, tokens: int, stride: int) -> np.ndarray:
+    """x [T, columns] as the kernel reads it: whole workgroups of tokens, zeros to the end of a unit, then poison."""
+    count, columns = x.shape
+    out = np.full((up(count, tokens), stride), np.nan, np.float32)
+    out[:, : up(columns, 32)] = 0
+    out[:count, :columns] = x
+    return out
+
+
+def product(lab, variant, weights, x, tokens, stride=0) -> np.ndarray:
+    """y [T, rows] by the epilogue `plain`, having checked what lies beyond."""
+    count, (rows, columns) = len(x), weights.values.shape
+    stride = stride or up(columns, 32)
+    chosen = choices.linear(
+        weights.type, variant.launch, weights.tile, tokens, "plain", bias=weights.bias is not None, normed=False
+    )
+    wide = up(rows, 32)
+    dims = {**weights.dims, "units": up(columns, 32) // 32, "x_stride": stride // 4, "y_stride": wide // 4}
+    y = lab.run(
+        variant,
+        "linear",
+        chosen,
+        (weights.tiles, up(count, tokens) // tokens, 1),
+        dims,
+        {"w": weights, "x": inputs(x, tokens, stride)},
+        {"y": lab.poisoned(up(count, tokens), wide)},
+    )["y"]
+    written = up(rows, weights.tile.rows)
+    assert not y[:count, rows:written].any(), "rows past the end are zero"
+    assert np.isnan(y[:, written:]).all(), "nothing is written past the last lane's rows"
+    return y[:count, :rows]
+
+
+def expected(lab, weights, x) -> tuple[np.ndarray, np.ndarray]:
+    """The twin's y, and the size of the terms each element sums."""
+    x = x.astype(np.float64)
+    y = twins.linear(x, weights.values, weights.bias)
+    scale = np.abs(x).sum(-1, keepdims=True) * np.abs(weights.values).max(-1)
+    return y, scale if weights.bias is None else scale + np.abs(weights.bias)
+
+
+@pytest.mark.parametrize("launch", LAUNCHES)
+def test_by_hand(lab, launch):
+    """Numbers small enough to be exact in every order."""
+    variant = lab.variant(launch)
+    values = np.array([[1, 2], [3, 4], [5, 6]], np.float32)
+    weights = lab.load(variant, TensorType.F32, values.view(np.uint8), bias=np.array([0, 0.5, -56], np.float32))
+    y = product(lab, variant, weights, np.array([[10, 1], [0, -1]], np.float32), 2)
+    assert y.tolist() == [[12, 34.5, 0], [-2, -3.5, -62]]
+
+    block = quantize(TensorType.Q8_0, np.array([[*range(-15, 17)]], np.float32) * 4)  # d = 64/127, near
+    block[:, :2] = np.array([0.5], np.float16).view(np.uint8)
+    block[:, 2:] = np.arange(1, 33, dtype=np.uint8)
+    weights = lab.load(variant, TensorType.Q8_0, block)
+    x = np.zeros((3, 32), np.float32)
+    x[0] = 1
+    x[1, 31] = 2
+    assert product(lab, variant, weights, x, 1).tolist() == [[264], [32], [0]]
+
+
+@pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
+def test_types(lab, type):
+    """All launches of one type: near the twin; and where the order of the sum is the same, the same bits."""
+
+    @settings(max_examples=6)
+    @example(rows=32, blocks=1, ragged=0, count=1, biased=False, seed=1)  # exactly one tile of `own`
+    @example(rows=257, blocks=9, ragged=31, count=5, biased=True, seed=2)
+    @given(ROWS, BLOCKS, st.integers(0, 31), st.integers(1, 6), st.booleans(), SEED)
+    def check(rows, blocks, ragged, count, biased, seed):
+        random = np.random.default_rng(seed)
+        format = FORMATS[type]
+        columns = blocks * 32 * format.units
+        if type in (TensorType.F32, TensorType.F16, TensorType.BF16):
+            columns -= ragged
+        raw = lab.blocks(type, rows, columns, random)
+        bias = random.standard_normal(rows).astype(np.float32) if biased else None
+        x = random.standard_normal((count, columns)).astype(np.float32)
+        found = {}
+        for launch in LAUNCHES:
+            variant = lab.variant(launch)
+            for tokens in TOKENS[launch]:
+                weights = lab.load(variant, type, raw, bias)
+                found[launch, tokens] = product(lab, variant, weights, x, tokens)
+                y, scale = expected(lab, weights, x)
+                lab.close("linear", found[launch, tokens], y, scale)
+        first = {"lanes": ("lanes", 1), "portable": ("portable", 1)}
+        for (launch, tokens), y in found.items():
+            assert np.array_equal(y, found[first.get(launch, ("own", 1))]), (launch, tokens)
+
+    check()
+
+
+@pytest.mark.parametrize("launch", ["own", "lanes", "portable"])
+def test_tokens_a_workgroup(lab, launch):
+    """1, 2, 4 and 8 tokens a workgroup give the same bits, and do the same again."""
+    variant = lab.variant(launch)
+    random = np.random.default_rng(5)
+    raw = lab.blocks(TensorType.Q4_1, 45, 320, random)
+    x = random.standard_normal((11, 320)).astype(np.float32)
+    found = [
+        product(lab, variant, lab.load(variant, TensorType.Q4_1, raw), x, tokens) for tokens in (1, 2, 4, 8, 1, 2, 4, 8)
+    ]
+    for y in found:
+        assert np.array_equal(y, found[0])
+    assert len(np.unique(found[0])) > 400
+
+
+@pytest.mark.parametrize("launch", ["own", "lanes", "portable"])
+@pytest.mark.parametrize("type", [TensorType.F16, TensorType.Q4_1, TensorType.Q4_K], ids=lambda type: type.name)
+def test_neighbours(lab, launch, type):
+    """A token's row has the same bits alone, among other tokens, and beside one that has gone wrong."""
+    variant = lab.variant(launch)
+    random = np.random.default_rng(6)
+    columns = 256 if type is TensorType.Q4_K else 96
+    raw = lab.blocks(type, 40, columns, random)
+
+    def run(x):
+        return product(lab, variant, lab.load(variant, type, raw), x, 4, stride=columns + 64)
+
+    x = random.standard_normal((9, columns)).astype(np.float32)
+    alone = run(x[3:4])[0]
+    assert np.isfinite(alone).all()
+    assert np.array_equal(run(x)[3], alone)
+    for bad in (np.nan, np.inf, 3e38):
+        for at in (2, 4):
+            spoilt = x.copy()
+            spoilt[at] = bad
+            assert np.array_equal(run(spoilt)[3], alone), (bad, at)
