@@ -14,6 +14,7 @@ from llamay.errors import NoAdapter
 
 BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks what the kernels need
 RANKS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")  # preferred first
+LAVAPIPE_THREADS = 16  # beyond this Mesa's dispatches only get slower to hand out
 FEATURES = ("subgroup", "shader-f16", "timestamp-query", "immediates", "pipeline-cache")
 LIMITS = (
     "max-buffer-size",
@@ -65,6 +66,7 @@ def adapters() -> tuple[Adapter, ...]:
         from wgpu.backends.wgpu_native.extras import set_instance_extras
     except (ImportError, OSError, RuntimeError) as error:
         raise NoAdapter(f"wgpu cannot be loaded ({error}); `pip install --force-reinstall wgpu` brings it") from error
+    _thread_lavapipe()
     with _runtime_folder():
         # without OpenGL the list is made in 0.05 s instead of 0.4
         set_instance_extras(backends=["Vulkan", "Metal", "DX12"])
@@ -103,6 +105,16 @@ def advice() -> str:
         if name in _DRIVERS:
             return f"`{_DRIVERS[name]}` brings a software one, your graphics card's driver a fast one"
     return "install Mesa's Vulkan drivers (lavapipe, a software one) or your graphics card's driver"
+
+
+def _thread_lavapipe() -> None:
+    """Asks Mesa's software driver for two threads a core, unless the person chose a number.
+
+    A decode step is some 150 short dispatches, each handed to the driver's threads and waited
+    for; with two a core the hand-offs overlap (docs/bench.md has the figures).
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    os.environ.setdefault("LP_NUM_THREADS", str(min(2 * cores, LAVAPIPE_THREADS)))
 
 
 def _describe(handle: Any) -> Adapter:
