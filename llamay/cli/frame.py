@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "info": "llamay.cli.info",
     "bench": "llamay.cli.bench",
     "ppl": "llamay.cli.ppl",
+    "verify": "llamay.cli.verify",
     "devices": "llamay.cli.devices",
     "env": "llamay.cli.env",
     "completion": "llamay.cli.completion",

@@ -1,0 +1,96 @@
+"""`llamay verify`: what llamay promises of its numbers, checked on this machine with this model."""
+
+import argparse
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llamay.cli.flags import Parser, argument, flag, json_flag
+from llamay.errors import UsageError
+
+if TYPE_CHECKING:
+    from llamay.verify.checks import Row
+
+NAME = "verify"
+HELP = "check on this machine that results are exact: chunks, decoding, seeds, WGSL against NumPy"
+
+EPILOG = """\
+Exits with 1 when a row is red. The text has 288 tokens, beyond the first attention split, unless
+-prompt says less; chunks of one token take as many steps."""
+
+
+def configure(parser: Parser) -> None:
+    parser.epilog = EPILOG
+    argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
+    flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
+    flag(parser, "-prompt", type=int, metavar="N", help="tokens of the text (default: 288, or what fits)")
+    flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
+    flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
+    json_flag(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    from llamay import arch, gguf, settings
+    from llamay.cli import models
+    from llamay.cli.bench import say
+    from llamay.serve import load
+    from llamay.verify.run import TEXT, verify
+    from llamay.verify.subject import ANSWER
+
+    if args.m is not None and args.model is not None:
+        raise UsageError(f"-m {args.m} and {args.model} both name a model: give one of them")
+    in_force = settings.load({key: getattr(args, key) for key in ("kv", "backend")})
+    path = models.path(args.m or args.model or "", in_force)
+    length = TEXT if args.prompt is None else args.prompt
+    with gguf.open(path) as file:
+        context = min(length + ANSWER, arch.describe(file).context)
+    found = []
+    with load.load(path, replace(in_force, context=max(context, 1))) as loaded:
+        print(f"llamay: {loaded.describe()} · {loaded.executor.numerics}", file=sys.stderr)
+        for row in verify(loaded, say, length):
+            found.append(row)
+            if not args.json:
+                print(line(row, colour=coloured()), flush=True)
+        facts = {"model": loaded.name, "device": loaded.device, "numerics": loaded.executor.numerics}
+    green = all(row.green for row in found)
+    if args.json:
+        print(json.dumps({**facts, "green": green, "rows": [_as_json(row) for row in found]}, indent=2))
+    return 0 if green else 1
+
+
+def line(row: "Row", *, colour: bool = False) -> str:
+    """`✓ green  name  figure (bound)  note`."""
+    from llamay.cli.terminal import plain
+
+    word = "✓ green" if row.green else "✗ red  "
+    if colour:
+        word = f"\x1b[3{2 if row.green else 1}m{word}\x1b[0m"
+    if math.isnan(row.figure):
+        return f"{word}  {row.name:<38}  {plain(row.note)}"
+    sign = "at least" if row.least else "at most"
+    note = f"  {plain(row.note)}" if row.note else ""
+    return f"{word}  {row.name:<38}  {_number(row.figure)} {row.unit} (bound: {sign} {_number(row.bound)}){note}"
+
+
+def coloured() -> bool:
+    """Whether stdout shows colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:.1e}"
+
+
+def _as_json(row: "Row") -> dict[str, object]:
+    return {
+        "name": row.name,
+        "green": row.green,
+        "figure": None if math.isnan(row.figure) else row.figure,
+        "bound": row.bound,
+        "bound_is": "least" if row.least else "most",
+        "unit": row.unit,
+        "note": row.note,
+    }
