@@ -75,6 +75,7 @@ class ChatTemplate:
         equal. Other `variables` reach the template as they are. TemplateError with the template's own words when it
         refuses; UsageError for what is no conversation.
         """
+        _ = self._compiled  # when it does not compile, nothing needs trying
         conversation = shape.checked(messages, self.typed)
         variables = {**variables, "tools": shape.copied(tools, "tools") if tools else None}
         variables |= {"add_generation_prompt": add_generation_prompt, "%now": now or _today()}
