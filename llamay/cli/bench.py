@@ -41,13 +41,15 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.bench import report
+    from llamay.cli import status
 
     report.check(args.prompt, args.gen, args.reps)
     in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
     with target_of(args, in_force) as target:
         for note in target.notes:
             print(f"llamay: {note}", file=sys.stderr)
-        found = report.run(target, args.prompt, args.gen, args.reps, say, widths=args.sweep)
+        found = report.run(target, args.prompt, args.gen, args.reps, status.say, widths=args.sweep)
+        status.clear()
         if args.sweep and not found.widths:
             print(f"llamay: {target.device} has no tile widths to sweep over", file=sys.stderr)
     print(json.dumps(found.as_json(), indent=2) if args.json else "\n".join(lines(found)))
@@ -66,12 +68,6 @@ def target_of(args: argparse.Namespace, in_force: "Settings") -> "Target":
     if args.synthetic is not None:
         return open_synthetic(args.synthetic, in_force, context)
     return open_file(models.path(named[0] if named else "", in_force), in_force, context)
-
-
-def say(what: str) -> None:
-    """Tells a person what goes on, where one is looking."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what} ...", end="\r", file=sys.stderr, flush=True)
 
 
 def lines(report: "Report") -> list[str]:

@@ -34,8 +34,7 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import arch, gguf, settings
-    from llamay.cli import models
-    from llamay.cli.bench import say
+    from llamay.cli import models, status
     from llamay.serve import load
     from llamay.verify.run import TEXT, verify
     from llamay.verify.subject import ANSWER
@@ -50,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     found = []
     with load.load(path, replace(in_force, context=max(context, 1))) as loaded:
         print(f"llamay: {loaded.describe()} · {loaded.executor.numerics}", file=sys.stderr)
-        for row in verify(loaded, say, length):
+        for row in verify(loaded, status.say, length):
+            status.clear()
             found.append(row)
             if not args.json:
                 print(line(row, colour=coloured()), flush=True)
@@ -81,14 +81,14 @@ def coloured() -> bool:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else f"{value:.1e}"
+    return f"{value:.1e}" if value % 1 or not math.isfinite(value) else f"{value:,.0f}"
 
 
 def _as_json(row: "Row") -> dict[str, object]:
     return {
         "name": row.name,
         "green": row.green,
-        "figure": None if math.isnan(row.figure) else row.figure,
+        "figure": row.figure if math.isfinite(row.figure) else None,
         "bound": row.bound,
         "bound_is": "least" if row.least else "most",
         "unit": row.unit,

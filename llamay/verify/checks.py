@@ -117,7 +117,7 @@ def samples_as_defined(subject: Subject) -> Row:
     recent = Recent(subject.executor.program.vocabulary, FULL.repeat_last_n, text, len(text))
     wrong = 0
     for row, seen, token in zip(rows, logits, chosen, strict=True):
-        wrong += choose(seen, FULL, recent.counts, int(row)) != token
+        wrong += choose(seen, FULL, recent.counts, int(row)) != int(token)
         recent.push(int(token), int(row) + 1)
     return Row("sampling follows its definition", wrong, 0, "tokens differ", f"of {len(chosen)}")
 
