@@ -70,7 +70,7 @@ class Loaded:
 
     def decoder(self, prompt: Prompt) -> tok.Decoder:
         """The decoder of the prompt's answer."""
-        return tok.Decoder(self.tokenizer, prompt.stops)
+        return tok.Decoder(self.tokenizer, prompt.stops, continues=self.tokenizer.continues(prompt.tokens))
 
     def _begun(self, ids: list[int]) -> list[int]:
         """With the token that begins every text of this model, once."""

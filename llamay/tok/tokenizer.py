@@ -2,7 +2,7 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +133,10 @@ class Tokenizer:
                     pieces[at] = pieces[at][1:]
                 fresh = self.types[id] in SPECIAL
         return b"".join(pieces)
+
+    def continues(self, ids: Sequence[int]) -> bool:
+        """Whether what follows these ids goes on with their text, and does not begin one after a special token."""
+        return bool(ids) and self.types[ids[-1]] not in SPECIAL
 
     def text(self, ids: Iterable[int], *, special: bool = False, continues: bool = False) -> str:
         """`decode` as text; bytes that are not UTF-8 become U+FFFD."""

@@ -123,7 +123,10 @@ class _Reader:
             return None
         if isinstance(value, str) or not (hasattr(value, "numpy") or isinstance(value, (Sequence, np.ndarray))):
             raise MalformedFile(f"{PREFIX}{key} is a {type(value).__name__}; an array of {count} numbers was expected")
-        found = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        try:
+            found = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+        except ValueError as error:
+            raise MalformedFile(f"{PREFIX}{key} is no array of numbers: {error}") from error
         if found.dtype.kind not in kinds or found.ndim != 1:
             raise MalformedFile(f"{PREFIX}{key} holds {found.dtype.name}; an array of numbers was expected")
         if len(found) < count:

@@ -75,6 +75,7 @@ def test_spaces_at_the_start(load: Any) -> None:
     ids = tokenizer.encode("a b")
     assert "".join(stream(Decoder(tokenizer), ids)) == " a b"
     assert "".join(stream(Decoder(tokenizer, continues=False), ids)) == "a b"
+    assert [tokenizer.continues(prompt) for prompt in ([], ids, [*ids, 2], [1])] == [False, True, False, False]
     turns = [*tokenizer.encode("a"), 2, *tokenizer.encode("b")]
     assert "".join(stream(Decoder(tokenizer, continues=False, special=True), turns)) == "a</s>b"
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llamay import tok
-from llamay.errors import MalformedFile, Unsupported
+from llamay.errors import MalformedFile, ModelFileError, Unsupported, UsageError
 from llamay.tok import Vocabulary
 
 KEY = "tokenizer.ggml."
@@ -23,6 +25,8 @@ WRONG = [
     ("tiny-spm", {"scores": None}, "scores is missing"),
     ("tiny-spm", {"scores": [0.0] * 319}, "scores has 319 elements for 320 tokens"),
     ("tiny-spm", {"scores": ["x"] * 320}, "scores holds str"),
+    ("tiny-spm", {"scores": [[1.0], [1.0, 2.0]]}, "scores is no array of numbers"),
+    ("tiny-spm", {"scores": [10**400] * 320}, "scores holds object"),
     ("tiny-spm", {"scores": 1.0}, "scores is a float; an array of 320"),
     ("tiny-spm", {"scores": [float("nan")] * 320}, r"scores\[0\] is not a number"),
     ("tiny-spm", {"token_type": [1] * 5}, "token_type has 5 elements"),
@@ -109,3 +113,37 @@ def test_pieces_that_are_not_utf8_keep_their_bytes(metadata: Any) -> None:
     found[KEY + "tokens"] = [token.encode() for token in found[KEY + "tokens"]]
     found[KEY + "tokens"][319] = b"\xff\xfe"
     assert tok.load(found).token_bytes(319) == b"\xff\xfe"
+
+
+ANYTHING = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.lists(st.integers() | st.text(max_size=3) | st.floats() | st.none(), max_size=4)
+    | st.integers(0, 330).map(lambda n: ["x"] * n)
+    | st.integers(0, 330).map(lambda n: [3] * n)
+    | st.dictionaries(st.text(max_size=2), st.integers(), max_size=2)
+)
+KEYS = (
+    "model pre tokens scores token_type merges bos_token_id eos_token_id eot_token_id padding_token_id add_bos_token "
+    "add_space_prefix unknown_token_id fim_pad_token_id"
+).split()
+
+
+@given(st.sampled_from(["tiny-spm", "tiny-bpe-gpt2"]), st.dictionaries(st.sampled_from(KEYS), ANYTHING, min_size=1, max_size=3))
+def test_any_value_is_refused_or_works(metadata: Any, name: str, changes: dict[str, Any]) -> None:
+    found = metadata(name) | {KEY + key: value for key, value in changes.items()}
+    try:
+        tokenizer = tok.load(found)
+    except ModelFileError as error:
+        assert len(str(error)) < 1000
+        return
+    try:
+        ids = tokenizer.encode("a <s>\n\x00é", add_special=True, parse_special=True)
+    except UsageError:
+        return  # no token for a byte, and none for the unknown
+    assert all(0 <= id < len(tokenizer) for id in [*ids, *tokenizer.end_tokens])
+    assert isinstance(tokenizer.decode(ids, special=True), bytes)
