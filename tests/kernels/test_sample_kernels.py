@@ -1,8 +1,7 @@
 """The sampling kernels choose the tokens that NumPy chooses, from the same bits, and touch nothing else."""
 
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 
@@ -11,11 +10,9 @@ import pytest
 import wgpu
 from numpy.typing import NDArray
 
-from llamay.errors import NoAdapter
 from llamay.sample import Recent, Sampling, choose
 from llamay.sample.route import buffer_words, route
 from llamay.sample.terms import Terms, dense_bias
-from llamay.tensor.webgpu.adapters import choose as choose_adapter
 from llamay.tensor.webgpu.device import STORAGE, Buffer, Device
 
 GUARD = 64  # poisoned words on either side of each buffer
@@ -36,19 +33,6 @@ HOWS = (
     replace(OPEN, top_k=700, typical_p=0.8, top_p=0.7, min_p=0.02),
     replace(OPEN, top_k=1000, top_p=0.99, temperature=0.3),
 )
-
-
-@pytest.fixture(scope="module")
-def device() -> Iterator[Device]:
-    """The best adapter, held to the limits that WebGPU promises everywhere."""
-    try:
-        made = Device(choose_adapter()[0], portable=True)
-    except NoAdapter as error:
-        if os.environ.get("LLAMAY_REQUIRE_WEBGPU", "0") not in ("", "0"):
-            raise
-        pytest.skip(str(error))
-    yield made
-    made.close()
 
 
 class Slots:
