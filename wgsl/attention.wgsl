@@ -25,7 +25,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
   let head = group.x;
   let token = group.y;
   let position = state[dims.rows_at + token * 4u + 1u];
-  let table = state[dims.rows_at + token * 4u + 2u];
+  let table = state[dims.rows_at + token * 4u + 2u + dims.windowed];
   let split0 = group.z * ${SPLIT}u;
   let end = min(position + 1u, split0 + ${SPLIT}u);
   let seen = select(0u, position + 1u - dims.window, dims.window > 0u && position + 1u > dims.window);

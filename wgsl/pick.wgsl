@@ -1,4 +1,4 @@
-//# The token of each output slot: kept in the ring, and the slot's next row (token, position + 1, table).
+//# The token of each output slot: kept in the ring, and the slot's next row (token, position + 1, tables).
 //# Greedy takes the best tile (lowest token on ties); sampled slots take what `sample` chose.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
@@ -43,11 +43,13 @@ fn pick(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let row = dims.rows_at + state[dims.outputs_at + slot] * 4u;
   let position = state[row + 1u];
   let table = state[row + 2u];
+  let window_table = state[row + 3u];
   let at = ${SLOTS_AT}u + slot * 4u;
-  let taken = state[at + 3u];
+  let taken = state[${TAKEN_AT}u + slot];
   state[dims.ring_at + (taken & ${RING - 1}u) * ${SLOTS}u + slot] = token;
-  state[at + 3u] = taken + 1u;
+  state[${TAKEN_AT}u + slot] = taken + 1u;
   state[at] = token;
   state[at + 1u] = position + 1u;
   state[at + 2u] = table;
+  state[at + 3u] = window_table;
 }

@@ -24,6 +24,7 @@ class Batch:
     sequences: Ints  # [rows], index into tables
     tables: tuple[Ints, ...]  # per sequence: page numbers, enough for its positions (and steps)
     outputs: Ints  # rows whose logits are wanted, ascending
+    windows: tuple[Ints, ...] = ()  # per sequence: pages of the window group, for layers with a window
 
     @classmethod
     def single(cls, tokens: Ints, first: int, table: Ints, outputs: Ints | None = None) -> "Batch":

@@ -23,4 +23,5 @@ struct Dims {
   vocabulary: u32,
   partials_out: u32, // partial results (tiles) a head output has
   units: u32,        // units of 32 elements of a row of x
+  windowed: u32,     // 1: the layer's pages are those of the window group
 }

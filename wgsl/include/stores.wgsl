@@ -3,7 +3,7 @@ fn store_qkv(v: vec4<f32>, token: u32, row: u32) {
   let q_rows = dims.heads * dims.head_dim;
   let kv_rows = dims.kv_heads * dims.head_dim;
   let position = state[dims.rows_at + token * 4u + 1u];
-  let table = state[dims.rows_at + token * 4u + 2u];
+  let table = state[dims.rows_at + token * 4u + 2u + dims.windowed];
   if (row < q_rows) {
     q_out[token * dims.y_stride + row / 4u] = turned(v, position, row % dims.head_dim) * dims.scale;
   } else if (row < q_rows + kv_rows) {

@@ -11,7 +11,7 @@ FLOATS = frozenset({"eps", "scale", "softcap"})
 FIELDS = (  # in the order of wgsl/include/dims.wgsl
     "steps", "rows", "row0", "tile0", "x_stride", "y_stride", "partials", "width", "eps", "scale", "softcap",
     "heads", "kv_heads", "head_dim", "rope_half", "window", "rows_at", "outputs_at", "ring_at", "slots",
-    "vocabulary", "partials_out", "units",
+    "vocabulary", "partials_out", "units", "windowed",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
-from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
+from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
 
 CHUNK = 512  # token rows a step, unless memory says less
 
@@ -88,7 +88,7 @@ class WebGPUExecutor:
         self.sampler.begin(samplings, histories)
         self._taken = 0
         self._outputs = len(samplings)
-        self._write(self.layout.slot_rows(), SLOTS_AT)
+        self._write(self.layout.fresh_slots(), TAKEN_AT)
 
     def submit(self, batch: Batch | None, steps: int) -> None:
         """Queues steps that sample on the device; see the protocol."""

@@ -12,7 +12,7 @@ from llamay.tensor.webgpu.dims import Dims
 from llamay.tensor.webgpu.formats import UNIT
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
-from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, StateLayout
+from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, TAKEN_AT, StateLayout
 from llamay.tensor.webgpu.weights import Stream
 
 
@@ -62,7 +62,9 @@ class Plan:
         key = ("pick", batch, id(chosen))
         if key not in self._lists:
             dims = self.row_dims(batch=batch)
-            kernel = self.device.kernel("pick", greedy=chosen is None, SLOTS_AT=SLOTS_AT, SLOTS=SLOTS, RING=RING)
+            kernel = self.device.kernel(
+                "pick", greedy=chosen is None, SLOTS_AT=SLOTS_AT, TAKEN_AT=TAKEN_AT, SLOTS=SLOTS, RING=RING
+            )
             read = {"best": self.memory.best} if chosen is None else {"chosen": chosen}
             group = self.device.bind(kernel, dims=dims, state=self.memory.state, **read)
             self._lists[key] = [Command(kernel, group, x=0, outputs=True)]

@@ -1,13 +1,13 @@
 """The words the host and the kernels share: token rows, output slots, sampled tokens, page tables.
 
-    word 0            header (unused by kernels)
-    word 16           slots    [SLOTS][4]   token, position, table, steps taken
-                      rows     [rows][4]    token, position, table, 0
+    word 0            taken    [SLOTS]      steps each slot has made since `begin`
+                      slots    [SLOTS][4]   token, position, table, window table
+                      rows     [rows][4]    token, position, table, window table
                       outputs  [SLOTS]      the row of each output slot of a batch
                       identity [SLOTS]      0, 1, 2, ...: the same for steps that continue
                       ring     [RING][SLOTS] tokens sampled, by step
                       scratch  [1]          the table of padding rows: one page nobody owns
-                      tables   [...]        page numbers, by sequence
+                      tables   [...]        page numbers, by sequence; then those of the window group
 
 A step that continues reads its rows from the slots, so no host write lies between steps.
 """
@@ -21,7 +21,8 @@ from llamay.tensor.batch import PAGE, Batch
 
 SLOTS = 64  # output slots of a step
 RING = 64  # steps whose tokens are kept
-SLOTS_AT = 16
+TAKEN_AT = 0
+SLOTS_AT = TAKEN_AT + SLOTS
 ROWS_AT = SLOTS_AT + 4 * SLOTS
 
 
@@ -61,34 +62,38 @@ class StateLayout:
         words = np.zeros(self.words, np.uint32)
         words[self.identity_at : self.identity_at + SLOTS] = np.arange(SLOTS)
         words[self.scratch_at] = scratch_page
-        words[SLOTS_AT + 2 : ROWS_AT : 4] = self.scratch_at
-        words[ROWS_AT + 2 : self.outputs_at : 4] = self.scratch_at
+        for table in (2, 3):
+            words[SLOTS_AT + table : self.outputs_at : 4] = self.scratch_at
         return words
 
-    def slot_rows(self) -> NDArray[np.uint32]:
-        """Fresh slots: every one a padding row."""
-        rows = np.zeros((SLOTS, 4), np.uint32)
-        rows[:, 2] = self.scratch_at
-        return rows
+    def fresh_slots(self) -> NDArray[np.uint32]:
+        """The words from TAKEN_AT on: no steps taken, every slot a padding row."""
+        words = np.zeros(ROWS_AT - TAKEN_AT, np.uint32)
+        rows = words[SLOTS_AT - TAKEN_AT :].reshape(SLOTS, 4)
+        rows[:, 2:] = self.scratch_at
+        return words
 
     def batch_rows(self, batch: Batch, first: int, count: int, padded: int) -> NDArray[np.uint32]:
         """Rows [first, first + count) of a batch as [padded, 4] words; the rest are padding rows."""
-        starts = self.tables_at + self.table_offsets(batch)
+        sequences = batch.sequences[first : first + count]
+        starts = self.tables_at + _starts(batch.tables)
+        windows = self.tables_at + _starts(batch.windows, sum(map(len, batch.tables))) if batch.windows else starts
         rows = np.zeros((padded, 4), np.uint32)
-        rows[:, 2] = self.scratch_at
+        rows[:, 2:] = self.scratch_at
         rows[:count, 0] = batch.tokens[first : first + count]
         rows[:count, 1] = batch.positions[first : first + count]
-        rows[:count, 2] = starts[batch.sequences[first : first + count]]
+        rows[:count, 2] = starts[sequences]
+        rows[:count, 3] = windows[sequences]
         return rows
-
-    @staticmethod
-    def table_offsets(batch: Batch) -> NDArray[np.int64]:
-        lengths = [len(table) for table in batch.tables]
-        return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
 
     def table_words(self, batch: Batch) -> NDArray[np.uint32]:
         """All page tables of a batch, end to end."""
-        return np.concatenate(batch.tables).astype(np.uint32)
+        return np.concatenate([*batch.tables, *batch.windows]).astype(np.uint32)
+
+
+def _starts(tables: tuple[NDArray[np.int32], ...], first: int = 0) -> NDArray[np.int64]:
+    """Where each table begins, when they lie end to end from word `first` of the tables."""
+    return first + np.concatenate([[0], np.cumsum([len(table) for table in tables])[:-1]]).astype(np.int64)
 
 
 def pages_for(context: int) -> int:
