@@ -46,24 +46,24 @@ def whole(words: NDArray[np.uint32]) -> list[int]:
     return [int(low) | int(high) << 32 for low, high in words]
 
 
-def test_wide_integers(device: Device) -> None:
+def test_wide_integers(portable_gpu: Device) -> None:
     words = random_words(1)
     a, b = whole(words[:, :2]), whole(words[:, 2:])
     mask = (1 << 64) - 1
-    found = probed(device, words, "out[id.x] = vec4<u32>(wide_add(v.xy, v.zw), wide_subtract(v.xy, v.zw));")
+    found = probed(portable_gpu, words, "out[id.x] = vec4<u32>(wide_add(v.xy, v.zw), wide_subtract(v.xy, v.zw));")
     assert whole(found[:, :2]) == [x + y & mask for x, y in zip(a, b, strict=True)]
     assert whole(found[:, 2:]) == [x - y & mask for x, y in zip(a, b, strict=True)]
-    found = probed(device, words, "out[id.x] = vec4<u32>(wide_product(v.x, v.w), wide_fraction(v.xy, v.zw));")
+    found = probed(portable_gpu, words, "out[id.x] = vec4<u32>(wide_product(v.x, v.w), wide_fraction(v.xy, v.zw));")
     assert whole(found[:, :2]) == [int(x) * int(y) for x, y in words[:, [0, 3]]]
     assert whole(found[:, 2:]) == [x * y >> 64 for x, y in zip(a, b, strict=True)]
-    found = probed(device, words, "out[id.x] = vec4<u32>(wide_scaled(v.xy, v.z), u32(wide_less(v.xy, v.zw)));")
+    found = probed(portable_gpu, words, "out[id.x] = vec4<u32>(wide_scaled(v.xy, v.z), u32(wide_less(v.xy, v.zw)));")
     products = [x * int(y) for x, y in zip(a, words[:, 2], strict=True)]
     assert whole(found[:, :2]) == [p >> 32 for p in products]
     assert found[:, 2].tolist() == [int(p & 0xFFFFFFFF > 0) for p in products]
     assert found[:, 3].tolist() == [int(x < y) for x, y in zip(a, b, strict=True)]
 
 
-def test_keys_and_distances(device: Device) -> None:
+def test_keys_and_distances(portable_gpu: Device) -> None:
     words = random_words(2)
     rng = np.random.default_rng(3)
     near = rng.normal(size=COUNT // 2).astype(np.float32) * 20  # the other half: bits of any float
@@ -73,7 +73,7 @@ def test_keys_and_distances(device: Device) -> None:
     tops = np.maximum(z, rng.choice(np.array([-80.0, 0.5, 11.0, 70.0, LIMIT], np.float32), COUNT))
     words[:, 1], words[:, 2] = tops.view(np.uint32), rates.view(np.uint32)
     found = probed(
-        device,
+        portable_gpu,
         words,
         """  let key = order_key(cleaned(v.x));
   let distance = distance_of(key, bitcast<f32>(v.y), bitcast<f32>(v.z));
@@ -86,23 +86,23 @@ def test_keys_and_distances(device: Device) -> None:
     assert not found[:, 3].any()
 
 
-def test_masses_and_means(device: Device) -> None:
+def test_masses_and_means(portable_gpu: Device) -> None:
     words = random_words(4)
     words[5000:, 0] %= 31 << 26
     mass = masses(words[:, 0])
     moment = moments(mass, words[:, 0])
-    found = probed(device, words, "let m = mass_of(v.x); out[id.x] = vec4<u32>(m, moment_of(m, v.x));")
+    found = probed(portable_gpu, words, "let m = mass_of(v.x); out[id.x] = vec4<u32>(m, moment_of(m, v.x));")
     assert whole(found[:, :2]) == mass.tolist()
     assert whole(found[:, 2:]) == moment.tolist()
     sums = np.cumsum(np.where(mass > 0, mass, 1)), np.cumsum(moment)
     pairs = np.stack(sums, -1).view("<u4").reshape(COUNT, 4).astype(np.uint32)
-    found = probed(device, pairs, "out[id.x] = vec4<u32>(mean_distance(v.xy, v.zw), 0u, 0u, 0u);")
+    found = probed(portable_gpu, pairs, "out[id.x] = vec4<u32>(mean_distance(v.xy, v.zw), 0u, 0u, 0u);")
     want = [(int(t) << 27) // int(s) for s, t in zip(*sums, strict=True)]
     assert found[:, 0].tolist() == want and max(want) < 1 << 32
 
 
-def test_the_generator(device: Device) -> None:
+def test_the_generator(portable_gpu: Device) -> None:
     words = random_words(5)
-    found = probed(device, words, "out[id.x] = vec4<u32>(random_bits(v.xy, v.z), 0u, 0u);")
+    found = probed(portable_gpu, words, "out[id.x] = vec4<u32>(random_bits(v.xy, v.z), 0u, 0u);")
     seeds = whole(words[:, :2])
     assert whole(found[:, :2]) == [philox(int(at), seed) for at, seed in zip(words[:, 2], seeds, strict=True)]

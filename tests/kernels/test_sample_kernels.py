@@ -137,9 +137,9 @@ def shaped(rng: np.random.Generator, slots: int, vocabulary: int) -> NDArray[np.
 
 
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
-def test_every_route_chooses_what_numpy_chooses(device: Device, vocabulary: int) -> None:
+def test_every_route_chooses_what_numpy_chooses(portable_gpu: Device, vocabulary: int) -> None:
     rng = np.random.default_rng(vocabulary)
-    slots = Slots(device, [replace(how, seed=i) for i, how in enumerate(HOWS)], vocabulary)
+    slots = Slots(portable_gpu, [replace(how, seed=i) for i, how in enumerate(HOWS)], vocabulary)
     for at in range(4 if vocabulary > 10_000 else 8):
         logits = shaped(rng, len(HOWS), vocabulary)
         positions = [at * 1000 + i for i in range(len(HOWS))]
@@ -148,9 +148,9 @@ def test_every_route_chooses_what_numpy_chooses(device: Device, vocabulary: int)
 
 
 @pytest.mark.parametrize("how", HOWS, ids=str)
-def test_a_route_of_its_own_chooses_likewise(device: Device, how: Sampling) -> None:
+def test_a_route_of_its_own_chooses_likewise(portable_gpu: Device, how: Sampling) -> None:
     rng = np.random.default_rng(3)
-    slots = Slots(device, [how, replace(how, seed=2**40 + 5)], 5000)
+    slots = Slots(portable_gpu, [how, replace(how, seed=2**40 + 5)], 5000)
     for at in range(4):
         logits = shaped(rng, 2, 5000)
         assert slots.run(logits, [at, 7]) == twins(slots, logits, [at, 7])
@@ -170,7 +170,7 @@ def test_the_cheap_settings_take_few_dispatches() -> None:
 
 
 @pytest.mark.parametrize("base", [Sampling(top_k=50), replace(OPEN, top_p=0.95)], ids=["short", "whole"])
-def test_penalties_bias_and_counts_over_many_steps(device: Device, base: Sampling) -> None:
+def test_penalties_bias_and_counts_over_many_steps(portable_gpu: Device, base: Sampling) -> None:
     rng = np.random.default_rng(8)
     vocabulary, start = 300, 37
     samplings = [
@@ -182,7 +182,7 @@ def test_penalties_bias_and_counts_over_many_steps(device: Device, base: Samplin
         base,
     ]
     histories = [rng.integers(0, vocabulary, 50).astype(np.int32)[: 10 * i] for i in range(len(samplings))]
-    slots = Slots(device, samplings, vocabulary, histories, position=start + 1)
+    slots = Slots(portable_gpu, samplings, vocabulary, histories, position=start + 1)
     logits = (rng.normal(size=(len(samplings), vocabulary)) * 1.5).astype(np.float32)  # the same at every step
     seen = set()
     for step in range(90):
@@ -201,10 +201,10 @@ def test_penalties_bias_and_counts_over_many_steps(device: Device, base: Samplin
 
 
 @pytest.mark.parametrize("vocabulary", [31, 4097])
-def test_a_mask(device: Device, vocabulary: int) -> None:
+def test_a_mask(portable_gpu: Device, vocabulary: int) -> None:
     rng = np.random.default_rng(vocabulary)
     samplings = [Sampling(), OPEN, replace(OPEN, typical_p=0.4), Sampling(temperature=0.0, top_k=3)]
-    slots = Slots(device, samplings, vocabulary, masked=True)
+    slots = Slots(portable_gpu, samplings, vocabulary, masked=True)
     for rarity in (0, 1, 3):
         bits = rng.integers(0, 2**32, (rarity + 1, 4, -(-vocabulary // 32)), dtype=np.uint32)
         allowed = np.bitwise_and.reduce(bits)
@@ -236,14 +236,14 @@ def random_sampling(rng: np.random.Generator) -> Sampling:
     )
 
 
-def compare_at_random(device: Device, seed: int, rounds: int, vocabulary: int) -> int:
+def compare_at_random(portable_gpu: Device, seed: int, rounds: int, vocabulary: int) -> int:
     """Rounds of 32 slots; how many different tokens came."""
     rng = np.random.default_rng(seed)
     tokens: set[int] = set()
     for _ in range(rounds):
         samplings = [random_sampling(rng) for _ in range(31)] + [Sampling(repeat_penalty=1.2, logit_bias=((3, 1.0),))]
         histories = [rng.integers(0, vocabulary, rng.integers(1, 60)).astype(np.int32) for _ in samplings]
-        slots = Slots(device, samplings, vocabulary, histories, position=1 << 20)
+        slots = Slots(portable_gpu, samplings, vocabulary, histories, position=1 << 20)
         for _ in range(3):
             logits = shaped(rng, 32, vocabulary)
             positions = rng.integers(0, 1 << 20, 32).tolist()
@@ -258,11 +258,11 @@ def compare_at_random(device: Device, seed: int, rounds: int, vocabulary: int) -
 
 
 @pytest.mark.parametrize(("vocabulary", "rounds"), [(257, 8), (5000, 6)])
-def test_random_settings(device: Device, vocabulary: int, rounds: int) -> None:
-    assert compare_at_random(device, vocabulary, rounds, vocabulary) > 50
+def test_random_settings(portable_gpu: Device, vocabulary: int, rounds: int) -> None:
+    assert compare_at_random(portable_gpu, vocabulary, rounds, vocabulary) > 50
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize(("vocabulary", "rounds"), [(33, 100), (5000, 150), (49152, 12), (262144, 3)])
-def test_random_settings_by_the_thousand(device: Device, vocabulary: int, rounds: int) -> None:
-    assert compare_at_random(device, vocabulary + 1, rounds, vocabulary) > 20
+def test_random_settings_by_the_thousand(portable_gpu: Device, vocabulary: int, rounds: int) -> None:
+    assert compare_at_random(portable_gpu, vocabulary + 1, rounds, vocabulary) > 20
