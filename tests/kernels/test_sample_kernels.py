@@ -86,7 +86,7 @@ class Slots:
         return whole.window(4 * GUARD, 4 * words)
 
     def run(self, logits: NDArray[np.float32], positions: Sequence[int], allowed: NDArray | None = None) -> list[int]:
-        """One step: the tokens chosen.  Checks every guard, and that what must be zero is."""
+        """One step: the tokens chosen."""
         slots = len(self.samplings)
         state = np.full(1024, POISON, np.uint32)
         for slot, position in enumerate(positions):
@@ -96,20 +96,21 @@ class Slots:
         self.device.write(self.buffers["logits"], logits)
         if allowed is not None:
             self.device.write(self.buffers["allowed"], allowed)
+        self.device.write(self.buffers["chosen"], np.full(slots, POISON, np.uint32))
         self.device.dispatch(self.commands)
-        for name, window in self.buffers.items():
-            whole = self.device.read(Buffer(window.handle, 0, 0), np.uint32, window.size // 4 + 2 * GUARD)
-            assert (whole[:GUARD] == POISON).all() and (whole[-GUARD:] == POISON).all(), f"beyond {name}"
-            if name in ZEROED:
-                ends = whole[GUARD:-GUARD].reshape(slots, -1)
-                assert not ends[:, : 8 if name == "work" else None].any(), f"{name} is left dirty"
         return self.words("chosen").tolist()
 
     def words(self, name: str) -> NDArray[np.uint32]:
         return self.device.read(self.buffers[name], np.uint32, self.buffers[name].size // 4)
 
     def close(self) -> None:
-        self.device.flush()
+        """Checks every guard, and that what must be zero is."""
+        for name, window in self.buffers.items():
+            whole = self.device.read(Buffer(window.handle, 0, 0), np.uint32, window.size // 4 + 2 * GUARD)
+            assert (whole[:GUARD] == POISON).all() and (whole[-GUARD:] == POISON).all(), f"beyond {name}"
+            if name in ZEROED:
+                ends = whole[GUARD:-GUARD].reshape(len(self.samplings), -1)
+                assert not ends[:, : 8 if name == "work" else None].any(), f"{name} is left dirty"
         self.device.release([Buffer(b.handle, 0, b.size + 8 * GUARD) for b in self.buffers.values()])
 
 
