@@ -17,6 +17,7 @@ from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.encode import Encoder, Step
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
+from llamay.tensor.webgpu.pages import PageMover
 from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
@@ -37,15 +38,26 @@ class _Pending:
 class WebGPUExecutor:
     """Runs one Program on one Device.  See `llamay.tensor.executor.Executor` for the contract."""
 
-    def __init__(self, device: Device, program: Program, pages: int, *, rows: int = CHUNK, entries: int = 0) -> None:
+    def __init__(
+        self,
+        device: Device,
+        program: Program,
+        pages: int,
+        *,
+        window_pages: int = 0,
+        rows: int = CHUNK,
+        entries: int = 0,
+    ) -> None:
         self.device, self.program, self.pages = device, program, pages
         self.name = device.name
         self.numerics = device.launch.numerics
         height = max(device.launch.tokens)
         self.rows = -(-rows // height) * height
         # table entries: every page once, and room for sequences that share them
-        self.layout = StateLayout(self.rows, entries or max(4096, 4 * pages))
-        self.memory = Memory(device, program, self.rows, pages, self.layout)
+        self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
+        self.memory = Memory(device, program, self.rows, pages, self.layout, window_pages)
+        self.window_pages = window_pages if self.memory.windowed else 0
+        self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
         self.plan = Plan(self.memory, self.layout)
         self.encoder = Encoder(device)
         self.sampler = Sampler(device, program.vocabulary, self.memory.logits, self.memory.state)
@@ -231,13 +243,21 @@ class WebGPUExecutor:
             raise ContextFull(f"position {most} lies outside the context of {self.program.context}")
         need = np.zeros(len(batch.tables), np.int64)
         np.maximum.at(need, batch.sequences, batch.positions // PAGE + 1)
-        for index, table in enumerate(batch.tables):
-            if len(table) < need[index]:
-                raise UsageError(f"sequence {index} has {len(table)} pages, its positions need {need[index]}")
-            if len(table) and not 0 <= int(table.min()) <= int(table.max()) < self.pages:
-                raise UsageError(f"sequence {index} names a page outside the pool of {self.pages}")
+        self._check_tables(batch.tables, need, self.pages)
+        if self.window_pages:
+            if len(batch.windows) != len(batch.tables):
+                raise UsageError(f"{len(batch.tables)} sequences came with {len(batch.windows)} window tables")
+            self._check_tables(batch.windows, need, self.window_pages)
         if int(batch.tokens.min(initial=0)) < 0 or int(batch.tokens.max(initial=0)) >= self.program.vocabulary:
             raise UsageError(f"a token lies outside the vocabulary of {self.program.vocabulary}")
+
+    @staticmethod
+    def _check_tables(tables: tuple[NDArray[np.int32], ...], need: NDArray[np.int64], pool: int) -> None:
+        for index, table in enumerate(tables):
+            if len(table) < need[index]:
+                raise UsageError(f"sequence {index} has {len(table)} pages, its positions need {need[index]}")
+            if len(table) and not 0 <= int(table.min()) <= int(table.max()) < pool:
+                raise UsageError(f"sequence {index} names a page outside the pool of {pool}")
 
     def _chunk(self, batch: Batch, first: int) -> int:
         """How many rows from `first` on one step takes: attention's splits must fit their buffer."""

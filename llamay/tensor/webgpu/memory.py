@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from llamay.tensor.batch import PAGE
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Program, Qkv, Residual, Rope
 from llamay.tensor.webgpu import weights
 from llamay.tensor.webgpu.device import Buffer, Device
@@ -21,23 +22,28 @@ def padded(columns: int) -> int:
 class Memory:
     """The device's copy of one Program's weights, and the buffers its steps work in.
 
-    `rows` is how many token rows one step may have, `pages` the size of the page pool;
-    one more page, the last, takes what padding rows write.  Strides are in floats.
+    `rows` is how many token rows one step may have, `pages` the size of the page pool, and
+    `window_pages` that of the pool of layers with a sliding window (0: they share the first).
+    One page more, the last of each pool, takes what padding rows write.  Strides are in floats.
     """
 
-    def __init__(self, device: Device, program: Program, rows: int, pages: int, layout: StateLayout) -> None:
+    def __init__(
+        self, device: Device, program: Program, rows: int, pages: int, layout: StateLayout, window_pages: int = 0
+    ) -> None:
         self.device, self.program, self.rows = device, program, rows
         self.partials = -(-program.hidden // device.launch.tile.height)
         self._streams: dict[str, tuple[Stream, ...]] = {}
         self._turns: dict[int, Buffer] = {}
         self._vectors: dict[int, Buffer] = {}
         self._keep: list[object] = []  # ids above stay unique only while their objects live
-        self.state = device.upload(layout.fixed(pages))
+        self.state = device.upload(layout.fixed(pages, window_pages or pages))
         self._load()
         self.weight_bytes = sum(s.memory.size for streams in self._streams.values() for s in streams)
         self._work()
         before = device.allocated
-        self.keys, self.values = self._pools(pages + 1)
+        windows = {op.layer for op in program.operations if isinstance(op, Attend) and op.window}
+        self.windowed = windows if window_pages else set()  # layers whose pages are those of the window group
+        self.keys, self.values = self._pools(pages, window_pages)
         self.kv_bytes = device.allocated - before
 
     def _load(self) -> None:
@@ -96,8 +102,10 @@ class Memory:
         self.logits = new(4 * slots * self.program.vocabulary)
         self.best = new(8 * slots * self.head_tiles)
 
-    def _pools(self, pages: int) -> tuple[list[Buffer], list[Buffer]]:
-        sizes = [4 * pages * 16 * op.kv_heads * op.head_dim for op in self.program.layers]
+    def _pools(self, pages: int, window_pages: int) -> tuple[list[Buffer], list[Buffer]]:
+        counts = [window_pages if op.layer in self.windowed else pages for op in self.program.layers]
+        self.page_bytes = [4 * PAGE * op.kv_heads * op.head_dim for op in self.program.layers]  # keys, or values
+        sizes = [(count + 1) * size for count, size in zip(counts, self.page_bytes, strict=True)]
         return [self.device.buffer(size) for size in sizes], [self.device.buffer(size) for size in sizes]
 
     @property

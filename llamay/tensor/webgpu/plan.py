@@ -144,7 +144,10 @@ class Plan:
             "state": self.memory.state, "turns": self.memory.turns(op.rope), "q_out": self.memory.q,
             "keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer],
         }  # fmt: skip
-        ends = {"y_stride": self.memory.attended // 4, "scale": op.scale, "rows_at": source.rows_at, **heads}
+        ends = {
+            "y_stride": self.memory.attended // 4, "scale": op.scale, "rows_at": source.rows_at,
+            "windowed": op.layer in self.memory.windowed, **heads,
+        }  # fmt: skip
         streams = self.memory.streams(op.linear)
         if op.q_norm is None or op.k_norm is None:
             dims = {"eps": op.norm.eps, **ends}
@@ -172,6 +175,7 @@ class Plan:
         dims = self._dims.slot(
             x_stride=self.memory.attended // 4, y_stride=self.memory.attended // 4, heads=op.heads, kv_heads=op.kv_heads,
             head_dim=op.head_dim, softcap=op.softcap, window=op.window, rows_at=source.rows_at,
+            windowed=op.layer in self.memory.windowed,
         )  # fmt: skip
         target = {"out": self.memory.parts, "stats": self.memory.stats} if long else {"out": self.memory.att}
         pages = {"keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer]}

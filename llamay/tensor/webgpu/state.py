@@ -6,7 +6,7 @@
                       outputs  [SLOTS]      the row of each output slot of a batch
                       identity [SLOTS]      0, 1, 2, ...: the same for steps that continue
                       ring     [RING][SLOTS] tokens sampled, by step
-                      scratch  [1]          the table of padding rows: one page nobody owns
+                      scratch  [2]          the tables of padding rows: a page of each group that nobody owns
                       tables   [...]        page numbers, by sequence; then those of the window group
 
 A step that continues reads its rows from the slots, so no host write lies between steps.
@@ -51,26 +51,30 @@ class StateLayout:
 
     @property
     def tables_at(self) -> int:
-        return self.scratch_at + 1
+        return self.scratch_at + 2
 
     @property
     def words(self) -> int:
         return self.tables_at + self.entries
 
-    def fixed(self, scratch_page: int) -> NDArray[np.uint32]:
+    def fixed(self, scratch_page: int, window_scratch_page: int) -> NDArray[np.uint32]:
         """The whole state before the first step."""
         words = np.zeros(self.words, np.uint32)
         words[self.identity_at : self.identity_at + SLOTS] = np.arange(SLOTS)
-        words[self.scratch_at] = scratch_page
-        for table in (2, 3):
-            words[SLOTS_AT + table : self.outputs_at : 4] = self.scratch_at
+        words[self.scratch_at : self.tables_at] = scratch_page, window_scratch_page
+        words[SLOTS_AT : self.outputs_at].reshape(-1, 4)[:, 2:] = self._padding
         return words
+
+    @property
+    def _padding(self) -> tuple[int, int]:
+        """The tables of a padding row."""
+        return self.scratch_at, self.scratch_at + 1
 
     def fresh_slots(self) -> NDArray[np.uint32]:
         """The words from TAKEN_AT on: no steps taken, every slot a padding row."""
         words = np.zeros(ROWS_AT - TAKEN_AT, np.uint32)
         rows = words[SLOTS_AT - TAKEN_AT :].reshape(SLOTS, 4)
-        rows[:, 2:] = self.scratch_at
+        rows[:, 2:] = self._padding
         return words
 
     def batch_rows(self, batch: Batch, first: int, count: int, padded: int) -> NDArray[np.uint32]:
@@ -79,7 +83,7 @@ class StateLayout:
         starts = self.tables_at + _starts(batch.tables)
         windows = self.tables_at + _starts(batch.windows, sum(map(len, batch.tables))) if batch.windows else starts
         rows = np.zeros((padded, 4), np.uint32)
-        rows[:, 2:] = self.scratch_at
+        rows[:, 2:] = self._padding
         rows[:count, 0] = batch.tokens[first : first + count]
         rows[:count, 1] = batch.positions[first : first + count]
         rows[:count, 2] = starts[sequences]
