@@ -29,12 +29,16 @@ class Synthetic:
 
 
 def make(spec: str) -> Synthetic:
-    """The model of a specification such as `llama-1b:q4_k_m`; raises UsageError for one that cannot be.
+    """The model of a specification such as `llama-1b:q4_k_m`; raises UsageError for one that cannot be."""
+    return build(*shapes.named(spec))
+
+
+def build(shape: shapes.Shape, mix: shapes.Mix) -> Synthetic:
+    """The model of a shape with the types of a mix.
 
     Rows of a matrix overlap in memory: each begins one block after the one before, in a run
     of valid random blocks.  So a model takes tens of megabytes here, whatever its size.
     """
-    shape, mix = shapes.named(spec)
     pools: dict[tuple[TensorType, bool], _Pool] = {}
     tensors: dict[str, _Tensor] = {}
     for name, dims in shape.tensors():
