@@ -46,7 +46,7 @@ class Marked(str):
 
     def cut(self, start: int, stop: int) -> "Marked":
         """The characters from start to stop."""
-        if not self.spans:
+        if not self.spans or start >= stop:
             return Marked(str.__getitem__(self, slice(start, stop)), ())
         first = bisect_right(self.spans, start, key=itemgetter(1))
         spans = []

@@ -175,6 +175,7 @@ def test_cuts_are_exact(pieces: list[tuple[str, bool]], start: int, stop: int) -
     assert marks(text) == expected
     assert text[start:stop] == str.__str__(text)[:][start:stop] and marks(text[start:stop]) == expected[start:stop]
     assert marks(text.strip()) == expected[len(text) - len(text.lstrip()) :][: len(text.strip())]
+    assert all(a < b for a, b in text[start:stop].spans) and all(a < b for a, b in text.strip("ab").spans)
     assert "".join(text) == text and [mark for character in text for mark in marks(character)] == expected
 
 
