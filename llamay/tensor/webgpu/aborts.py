@@ -20,20 +20,17 @@ from typing import Any
 
 POSSIBLE = os.name == "posix"
 
-_guarded: dict[int, Callable[[], None]] = {}  # thread -> what to call before it is parked
+_guarded: dict[threading.Thread, Callable[[], None]] = {}  # what to call before a thread is parked
 _installed: list[Any] = []  # the handler's C function, which must not be collected
 
 
-def guard(thread: int, aborted: Callable[[], None]) -> None:
-    """From now on an abort on this thread (as threading.get_ident names it) calls `aborted` there and parks it."""
+def guard(thread: threading.Thread, aborted: Callable[[], None]) -> None:
+    """From now on an abort on this thread calls `aborted` there and parks the thread for good."""
     if POSSIBLE and not _installed:
         _install()
+    for ended in [known for known in _guarded if known.ident is not None and not known.is_alive()]:
+        del _guarded[ended]
     _guarded[thread] = aborted
-
-
-def release(thread: int) -> None:
-    """The thread has ended: another may get its number."""
-    _guarded.pop(thread, None)
 
 
 def _install() -> None:
@@ -43,7 +40,7 @@ def _install() -> None:
     before: list[int | None] = []
 
     def handler(number: int) -> None:
-        aborted = _guarded.get(threading.get_ident())
+        aborted = _guarded.get(threading.current_thread())
         if aborted is None:
             set_handler(signal.SIGABRT, before[0])
             again(number)  # delivered to the handler that was there before, once this one returns

@@ -1,8 +1,8 @@
 """An opened adapter: its queue and limits, its buffers, its compiled kernels, and what became of it."""
 
-import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import numpy as np
 import wgpu
 from numpy.typing import NDArray
 
-from llamay.errors import DeviceError, DeviceLost, OutOfMemory
+from llamay.errors import DeviceError, OutOfMemory
 from llamay.tensor.webgpu.adapters import Adapter
 from llamay.tensor.webgpu.launch import Launch, launch_for
+from llamay.tensor.webgpu.watch import Watch
 from llamay.wgsl import Choice, compose
 
 WANTED_FEATURES = ("subgroup", "timestamp-query")
@@ -69,19 +70,6 @@ class Kernel:
     bindings: dict[str, int]
 
 
-class _LossListener(logging.Handler):
-    """wgpu-py reports a lost device to its logger only; this keeps the words."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.words: str | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if "device was lost" in message and "destroyed" not in message.lower():
-            self.words = message.replace("\n", " ")
-
-
 class Device:
     """One wgpu device and everything made on it.  Owned by one thread.
 
@@ -89,20 +77,20 @@ class Device:
     kernel that needs more fails here as it would on the smallest adapter.
     """
 
-    def __init__(self, adapter: Adapter, *, portable: bool = False) -> None:
+    def __init__(self, adapter: Adapter, *, portable: bool = False, guarded: bool | None = None) -> None:
+        """`guarded` (None: for hardware) submits on a thread of its own, so that a loss cannot end the process."""
         self.adapter = adapter
         features = [] if portable else [name for name in WANTED_FEATURES if name in adapter.features]
         limits = dict(PORTABLE)
         if not portable:
             limits = {name: max(least, int(adapter.handle.limits[name])) for name, least in PORTABLE.items()}
         self.limits = limits
-        self._loss = _LossListener()
-        logging.getLogger("wgpu").addHandler(self._loss)
         try:
             self.handle: Any = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
         except Exception as error:
             raise DeviceError(f"the adapter {adapter.name!r} gave no device: {error}") from error
         self.queue: Any = self.handle.queue
+        self.watch = Watch(adapter.name, self.handle, guarded=not adapter.software if guarded is None else guarded)
         self.allocated = 0  # bytes of all buffers alive
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._layouts: dict[tuple[Any, ...], Any] = {}
@@ -115,9 +103,8 @@ class Device:
         return self.adapter.name
 
     def check(self) -> None:
-        """Raises DeviceLost, with the driver's words, once the device is gone."""
-        if self._loss.words:
-            raise DeviceLost(f"{self.name}: {self._loss.words}")
+        """Raises DeviceLost once the device is gone, with the cause, and DeviceError once it is closed."""
+        self.watch.check()
 
     def buffer(self, size: int, usage: int = STORAGE) -> Buffer:
         """A zeroed buffer of at least `size` bytes.
@@ -129,7 +116,9 @@ class Device:
             raise OutOfMemory(
                 f"{self.name} takes buffers of at most {self.limits['max-buffer-size']:,} bytes, {size:,} were asked for"
             )
-        handle = self.handle.create_buffer(size=size, usage=usage)
+        self.check()
+        with self._making(f"a buffer of {size:,} bytes"):
+            handle = self.handle.create_buffer(size=size, usage=usage)
         self._owned.append(handle)
         self.allocated += size
         return Buffer(handle, 0, size)
@@ -145,7 +134,9 @@ class Device:
         """A texture of at least `size` bytes; `write_rows` fills it."""
         rows = -(-size // (16 * TEXELS))
         usage = wgpu.TextureUsage.TEXTURE_BINDING | wgpu.TextureUsage.COPY_DST
-        handle = self.handle.create_texture(size=(TEXELS, rows, 1), format="rgba32uint", usage=usage)
+        self.check()
+        with self._making(f"a texture of {16 * TEXELS * rows:,} bytes"):
+            handle = self.handle.create_texture(size=(TEXELS, rows, 1), format="rgba32uint", usage=usage)
         self._owned.append(handle)
         self.allocated += 16 * TEXELS * rows
         return Texture(handle, handle.create_view(), 16 * TEXELS * rows)
@@ -153,12 +144,14 @@ class Device:
     def write_rows(self, texture: Texture, row: int, data: NDArray[np.uint8]) -> None:
         """Fills whole rows of a texture from `row` on; data is a multiple of a row."""
         rows = data.nbytes // (16 * TEXELS)
-        self.queue.write_texture(
-            {"texture": texture.handle, "mip_level": 0, "origin": (0, row, 0)},
-            data,
-            {"offset": 0, "bytes_per_row": 16 * TEXELS, "rows_per_image": rows},
-            (TEXELS, rows, 1),
-        )
+        self.check()
+        with self._making("the staging of a write"):
+            self.queue.write_texture(
+                {"texture": texture.handle, "mip_level": 0, "origin": (0, row, 0)},
+                data,
+                {"offset": 0, "bytes_per_row": 16 * TEXELS, "rows_per_image": rows},
+                (TEXELS, rows, 1),
+            )
         self.flush()
 
     def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
@@ -166,23 +159,31 @@ class Device:
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
         if flat.nbytes % 4:
             flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
+        self.check()
         for start in range(0, flat.nbytes, UPLOAD):
             piece = flat[start : start + UPLOAD]
-            self.queue.write_buffer(buffer.handle, buffer.offset + offset + start, piece)
+            with self._making("the staging of a write"):
+                self.queue.write_buffer(buffer.handle, buffer.offset + offset + start, piece)
             if flat.nbytes > UPLOAD:
                 self.flush()
 
     def flush(self) -> None:
         """Submits what is queued and waits, so that staging memory is given back."""
-        self.queue.submit([])
-        self.handle._poll_wait()
+        self.watch.idle()
 
     def read(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         """Waits for the device and returns `count` values from byte `offset`; for tests and loading, not for the loop."""
         size = count * np.dtype(dtype).itemsize
-        data = self.queue.read_buffer(buffer.handle, buffer.offset + offset, (size + 3) & ~3)
-        self.check()
-        return np.frombuffer(data, dtype, count)
+        whole = (size + 3) & ~3
+        staging = self.buffer(whole, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        try:
+            encoder = self.handle.create_command_encoder()
+            encoder.copy_buffer_to_buffer(buffer.handle, buffer.offset + offset, staging.handle, 0, whole)
+            self.submit(encoder)
+            self.watch.wait(staging.handle.map_async("READ_NOSYNC"), "reading a buffer back")
+            return np.frombuffer(staging.handle.read_mapped(0, whole), dtype, count)
+        finally:
+            self.release([staging])
 
     def kernel(self, name: str, **choices: Choice) -> Kernel:
         """The compiled kernel `name` under these choices; each is compiled once a device."""
@@ -231,7 +232,11 @@ class Device:
             run.set_bind_group(0, group)
             run.dispatch_workgroups(*workgroups)
         run.end()
-        self.queue.submit([encoder.finish()])
+        self.submit(encoder)
+
+    def submit(self, encoder: Any) -> None:
+        """Queues what an encoder recorded; raises DeviceLost, or DeviceError for commands that may not be submitted."""
+        self.watch.submit([self.watch.finish(encoder)])
 
     def release(self, buffers: "Sequence[Buffer | Texture]") -> None:
         """Gives buffers' memory back; the device must be done with them."""
@@ -242,13 +247,25 @@ class Device:
                 buffer.handle.destroy()
 
     def close(self) -> None:
-        """Gives everything back.  Safe to call twice."""
+        """Gives everything back; any further use raises DeviceError.  Safe to call twice."""
+        self.watch.close()
         for handle in self._owned:
             handle.destroy()
         self._owned.clear()
         self._kernels.clear()
         self.allocated = 0
-        logging.getLogger("wgpu").removeHandler(self._loss)
+
+    @contextmanager
+    def _making(self, what: str) -> Iterator[None]:
+        """An error of wgpu inside says that it was `what` that did not fit, or that the device is gone."""
+        try:
+            yield
+        except wgpu.GPUOutOfMemoryError as error:
+            raise OutOfMemory(
+                f"{self.name} has no room for {what}; {self.allocated:,} bytes are in use there already"
+            ) from error
+        except wgpu.GPUError as error:
+            raise self.watch.told(error, f"making {what}") from error
 
     def _probe_subgroup(self) -> int:
         """The size of the subgroups a 32-invocation workgroup is really cut into; 0 when they differ."""

@@ -32,6 +32,7 @@ class Encoder:
 
     def submit(self, steps: Sequence[Step], copies: Sequence[tuple[Any, int, Any, int, int]] = ()) -> None:
         """Runs the steps in order, then the copies (source, offset, target, offset, bytes)."""
+        self.device.check()
         encoder = self.device.handle.create_command_encoder()
         if steps:
             run = self.meter.begin_pass(encoder)
@@ -45,9 +46,9 @@ class Encoder:
             run.end()
         for copy in copies:
             encoder.copy_buffer_to_buffer(*copy)
-        commands = [encoder.finish()]
+        commands = [self.device.watch.finish(encoder)]
         start = time.perf_counter()
-        self.device.queue.submit(commands)
+        self.device.watch.submit(commands)
         self.meter.submitted(start, len(steps))
 
     def _record(self, run: Any, steps: Sequence[Step]) -> None:

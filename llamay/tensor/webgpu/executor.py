@@ -97,6 +97,8 @@ class WebGPUExecutor:
         """Sets the sampling of each slot; see the protocol."""
         if len(samplings) > self.memory.slots:
             raise UsageError(f"{len(samplings)} sequences a step were asked for, at most {self.memory.slots} fit")
+        while self._pending:  # of an interrupted generation
+            self.collect()
         self.sampler.begin(samplings, histories)
         self._taken = 0
         self._outputs = len(samplings)
@@ -122,13 +124,9 @@ class WebGPUExecutor:
         """Token ids [steps, outputs] of the oldest submission."""
         if not self._pending:
             raise UsageError("nothing was submitted")
-        pending = self._pending.popleft()
-        try:
-            pending.promise.sync_wait()
-        except RuntimeError as error:
-            self.device.check()
-            raise UsageError(f"the tokens could not be read back: {error}") from error
-        self.device.check()
+        pending = self._pending[0]
+        self.device.watch.wait(pending.promise, "reading tokens back")  # interrupted, it stays the oldest
+        self._pending.popleft()
         words = np.frombuffer(pending.staging.read_mapped(), np.uint32)[: pending.steps * SLOTS].copy()
         pending.staging.unmap()
         self._staging.append(pending.staging)

@@ -110,7 +110,7 @@ class Clock:
             return 0.0
         encoder = self.device.handle.create_command_encoder()
         encoder.resolve_query_set(self._set, 0, 2 * self._used, self._resolved.handle, 0)
-        self.device.queue.submit([encoder.finish()])
+        self.device.submit(encoder)
         stamps = self.device.read(self._resolved, np.uint64, 2 * self._used).astype(np.int64).reshape(-1, 2)
         self._used = 0
         return float((stamps[:, 1] - stamps[:, 0]).sum()) * 1e-9
@@ -132,7 +132,7 @@ def copy_rate(device: Device, size: int) -> float:
                 encoder.copy_buffer_to_buffer(source.handle, 0, sink.handle, 0, size)
             device.flush()
             start = time.perf_counter()
-            device.queue.submit([encoder.finish()])
+            device.submit(encoder)
             device.flush()
             best = max(best, 2 * COPIES * size / (time.perf_counter() - start))
         device.check()

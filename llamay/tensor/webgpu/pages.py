@@ -40,7 +40,7 @@ class PageMover:
             for source, target in pairs:
                 encoder.copy_buffer_to_buffer(buffer.handle, source * size, self._between.handle, 0, size)
                 encoder.copy_buffer_to_buffer(self._between.handle, 0, buffer.handle, target * size, size)
-        self.device.queue.submit([encoder.finish()])
+        self.device.submit(encoder)
 
     def read(self, pages: Sequence[int]) -> Words:
         """The pages' words [pages, page_bytes / 4], after everything submitted so far."""
@@ -74,9 +74,8 @@ class PageMover:
                 count = (end - start) * size
                 encoder.copy_buffer_to_buffer(buffer.handle, pages[start] * size, staging.handle, at, count)
                 at += count
-        self.device.queue.submit([encoder.finish()])
-        staging.handle.map_async("READ_NOSYNC").sync_wait()
-        self.device.check()
+        self.device.submit(encoder)
+        self.device.watch.wait(staging.handle.map_async("READ_NOSYNC"), "reading pages back")
         words = np.frombuffer(staging.handle.read_mapped(copy=False), np.uint32)
         at = column = 0
         for size in self._bytes:

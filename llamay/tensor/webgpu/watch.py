@@ -11,6 +11,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import wgpu
@@ -35,6 +36,14 @@ class _LossWords(logging.Handler):
             self.words = " ".join(message.split())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Fence:
+    """A point in the queue."""
+
+    buffer: Any
+    promise: Any
+
+
 class Watch:
     """One device's submissions and waits.  `guarded` submits on a thread of its own, which may be parked by a loss."""
 
@@ -42,16 +51,15 @@ class Watch:
         self.name, self.handle = name, handle
         self._cause = ""  # set once the device is lost
         self._closed = False
+        self._mark: Any = None
+        self._fences: list[Any] = []
         self._words = _LossWords()
         logging.getLogger("wgpu").addHandler(self._words)
         self._sender: _Sender | None = None
         poller = getattr(handle, "_poller", None)
-        if guarded and aborts.POSSIBLE and isinstance(poller, threading.Thread) and poller.ident is not None:
-            self._poller: int | None = poller.ident
-            aborts.guard(poller.ident, self._aborted)
+        if guarded and aborts.POSSIBLE and isinstance(poller, threading.Thread):
+            aborts.guard(poller, self._aborted)
             self._sender = _Sender(self._aborted)
-        else:
-            self._poller = None
 
     def check(self) -> None:
         """Raises DeviceError once the device is closed, DeviceLost once it is known to be gone; costs nothing else."""
@@ -87,8 +95,10 @@ class Watch:
         if self._sender is None:
             self.handle.queue.submit(commands)
         else:
-            done = self._sender.send(lambda: self.handle.queue.submit(commands))
-            self._until(done)
+            call = self._sender.send(lambda: self.handle.queue.submit(commands))
+            self._until(call.done)
+            if call.error is not None:
+                raise self.told(call.error, "submitting") from call.error
 
     def wait(self, promise: Any, doing: str) -> None:
         """Waits for a promise of wgpu."""
@@ -102,10 +112,31 @@ class Watch:
             raise self.told(error, doing) from error
         self.alive()
 
+    def fenced(self, encoder: Any) -> "Fence":
+        """Queues what the encoder recorded; `reach` waits for it and for all that was queued before."""
+        self.check()
+        buffer = self._fences.pop() if self._fences else self._new_fence()
+        encoder.copy_buffer_to_buffer(self._mark, 0, buffer, 0, 16)
+        self.submit([self.finish(encoder)])
+        return Fence(buffer, buffer.map_async("READ_NOSYNC"))
+
+    def reach(self, fence: "Fence") -> None:
+        """Waits for a fence, once; interrupted, it may be waited for again."""
+        self.wait(fence.promise, "waiting for work")
+        fence.buffer.unmap()
+        self._fences.append(fence.buffer)
+
     def idle(self) -> None:
         """Waits until everything submitted is done."""
-        self.alive()  # a promise of a lost device is never kept
-        self.wait(self.handle.queue.on_submitted_work_done_async(), "waiting")
+        self.check()
+        self.reach(self.fenced(self.handle.create_command_encoder()))
+
+    def _new_fence(self) -> Any:
+        # a mapping waits for the last submission that used the buffer; wgpu-py 0.32 has no other way to ask
+        if self._mark is None:
+            self._mark = self.handle.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_SRC)
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self.handle.create_buffer(size=16, usage=usage)
 
     def close(self) -> None:
         """From now on everything raises DeviceError."""
@@ -125,26 +156,36 @@ class Watch:
         self._cause = ABORTED
 
 
+@dataclass(slots=True, eq=False)
+class _Call:
+    """Something to do on another thread, and what came of it."""
+
+    work: Callable[[], None]
+    done: threading.Event = field(default_factory=threading.Event)
+    error: Exception | None = None
+
+
 class _Sender:
     """A thread for calls that may be the last thing a thread does."""
 
     def __init__(self, aborted: Callable[[], None]) -> None:
-        self._calls: queue.SimpleQueue[tuple[Callable[[], None], threading.Event] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, args=(aborted,), name="llamay-submit", daemon=True)
-        self._thread.start()
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        thread = threading.Thread(target=self._run, name="llamay-submit", daemon=True)
+        aborts.guard(thread, aborted)
+        thread.start()
 
-    def send(self, call: Callable[[], None]) -> threading.Event:
-        done = threading.Event()
-        self._calls.put((call, done))
-        return done
+    def send(self, work: Callable[[], None]) -> _Call:
+        call = _Call(work)
+        self._calls.put(call)
+        return call
 
     def stop(self) -> None:
         self._calls.put(None)
 
-    def _run(self, aborted: Callable[[], None]) -> None:
-        aborts.guard(threading.get_ident(), aborted)
-        while (item := self._calls.get()) is not None:
-            call, done = item
-            call()
-            done.set()
-        aborts.release(threading.get_ident())
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call.work()
+            except Exception as error:  # it is the caller's, who waits for it
+                call.error = error
+            call.done.set()
