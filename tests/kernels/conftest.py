@@ -5,7 +5,7 @@ them: a missing write leaves a NaN, a write too far changes a guard, a read too 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from llamay.quant import LAYOUTS, TensorType, dequantize
+from llamay.tensor.webgpu import choices
 from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
 from llamay.tensor.webgpu.formats import FORMATS, Tile, pack, steps
 from llamay.tensor.webgpu.launch import LAUNCHES, Launch
@@ -50,6 +51,11 @@ HALVES = {  # byte offsets of the f16 fields of a block
     TensorType.Q5_K: (0, 2),
     TensorType.Q6_K: (208,),
 }
+
+
+def up(number: int, multiple: int) -> int:
+    """The least multiple that is not below the number."""
+    return -(-number // multiple) * multiple
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,8 @@ class Weights:
 
 class Lab:
     """Runs single kernels.  Every buffer it makes is given back when `run` returns."""
+
+    up = staticmethod(up)
 
     def __init__(self, gpu: Device, portable: Device) -> None:
         self.gpu, self.portable = gpu, portable
@@ -157,7 +165,7 @@ class Lab:
         self,
         variant: Variant,
         kernel: str,
-        choices: Mapping[str, Any],
+        chosen: Mapping[str, Any],
         workgroups: tuple[int, int, int],
         dims: Mapping[str, float],
         read: Mapping[str, Array | Weights],
@@ -179,7 +187,7 @@ class Lab:
                 bound[name] = device.upload(np.concatenate([words, guard]))
         uniform = device.buffer(256, UNIFORM)
         device.write(uniform, self._dims(dims))
-        compiled = device.kernel(kernel, **choices)
+        compiled = device.kernel(kernel, **chosen)
         group = device.bind(compiled, dims=uniform, **bound)
         device.dispatch([(compiled, group, workgroups)] * passes)
         found = {}
@@ -191,6 +199,47 @@ class Lab:
             found[name] = words[:-GUARD].view(given.dtype).reshape(given.shape).copy()
         device.release([uniform, *bound.values()])
         return found
+
+    def linear(
+        self,
+        variant: Variant,
+        weights: Weights,
+        x: Array,
+        tokens: int,
+        epilogue: str,
+        dims: Mapping[str, float],
+        read: Mapping[str, Array],
+        write: Mapping[str, Array],
+        normed: bool = False,
+        stride: int = 0,
+        count: int | None = None,
+        **more: Any,
+    ) -> dict[str, Array]:
+        """Runs linear.wgsl with an epilogue, `tokens` a workgroup, on x [T, columns] in rows of `stride` floats.
+
+        `count` is how many tokens it is to do where that is not T.
+        """
+        columns = x.shape[1]
+        count = len(x) if count is None else count
+        stride = stride or up(columns, 32)
+        chosen = choices.linear(
+            weights.type, variant.launch, weights.tile, tokens, epilogue,
+            bias=weights.bias is not None, normed=normed, **more,
+        )  # fmt: skip
+        numbers = {**weights.dims, "units": up(columns, 32) // 32, "x_stride": stride // 4, **dims}
+        read = {"w": weights, "x": self.inputs(x, max(len(x), up(count, tokens)), stride), **read}
+        return self.run(
+            variant, "linear", chosen, (weights.tiles, up(count, tokens) // tokens, 1), numbers, read, write
+        )
+
+    @staticmethod
+    def inputs(x: Array, rows: int, stride: int) -> Array:
+        """x [T, columns] as linears read it: zeros to the end of a unit; poison behind that and in further rows."""
+        count, columns = x.shape
+        out = np.full((rows, stride), np.nan, np.float32)
+        out[:, : up(columns, 32)] = 0
+        out[:count, :columns] = x
+        return out
 
     def _dims(self, values: Mapping[str, float]) -> NDArray[np.uint32]:
         words = np.zeros(len(self.fields), np.uint32)
@@ -208,6 +257,59 @@ class Lab:
         error = np.abs(found.astype(np.float64) - expected) / np.maximum(scale, 1e-30)
         worst = error.max(initial=0.0)  # NaN where any element is
         assert worst <= tolerance, f"{kernel}: error {worst:.2e} of the terms' size, {tolerance:.0e} allowed"
+
+
+class Pool:
+    """Pages of keys and values and the state that names them, as kernels see them, for `sequences` tables.
+
+    The pages of the tables are scattered; one more belongs to nobody and takes what padding rows write.
+    """
+
+    def __init__(self, kv_heads: int, head_dim: int, lengths: Sequence[int], random: np.random.Generator) -> None:
+        self.kv_heads, self.head_dim = kv_heads, head_dim
+        needs = [-(-length // 16) for length in lengths]
+        self.pages = sum(needs) + 3
+        order = random.permutation(self.pages)
+        cuts = np.cumsum(needs)
+        self.tables = np.split(order[: cuts[-1]], cuts[:-1])
+        self.scratch = int(order[cuts[-1]])
+
+    def slots(self, sequence: int, positions: Array) -> Array:
+        """Where the positions of a sequence lie, as the twins count: page * 16 + position % 16."""
+        slots: Array = self.tables[sequence][positions // 16] * 16 + positions % 16
+        return slots
+
+    def state(
+        self, positions: Sequence[int], sequences: Sequence[int], padded: int, outputs: Sequence[int] = ()
+    ) -> tuple[Array, dict[str, int]]:
+        """The words of `padded` rows, of which the first are given, and where they begin (an odd place)."""
+        rows_at, count = 5, len(positions)
+        outputs_at = rows_at + 4 * padded
+        scratch_at = outputs_at + len(outputs)
+        starts = np.cumsum([scratch_at + 1, *(len(table) for table in self.tables)])[:-1]
+        rows = np.zeros((padded, 4), np.uint32)
+        rows[:, 2] = scratch_at
+        rows[:count, 0] = 77
+        rows[:count, 1] = positions
+        rows[:count, 2] = starts[np.asarray(sequences)]
+        parts = [np.full(rows_at, POISON), rows.reshape(-1), outputs, [self.scratch], *self.tables]
+        words = np.concatenate([np.asarray(part, np.int64) for part in parts]).astype(np.uint32)
+        return words, {"rows_at": rows_at, "outputs_at": outputs_at}
+
+    def keys(self, values: Array) -> Array:
+        """[kv_heads, head_dim, slots] -> [page, kv head, dim / 4, 16, 4]."""
+        cut = values.reshape(self.kv_heads, self.head_dim // 4, 4, self.pages, 16)
+        return np.ascontiguousarray(cut.transpose(3, 0, 1, 4, 2), np.float32)
+
+    def values(self, values: Array) -> Array:
+        """[kv_heads, slots, head_dim] -> [page, kv head, 16, head_dim]."""
+        cut = values.reshape(self.kv_heads, self.pages, 16, self.head_dim)
+        return np.ascontiguousarray(cut.transpose(1, 0, 2, 3), np.float32)
+
+
+@pytest.fixture(scope="session")
+def pool() -> type[Pool]:
+    return Pool
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """linear.wgsl: every tensor type, launch and number of tokens against the float64 twin, and equal bits among them."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -7,7 +9,6 @@ from hypothesis import strategies as st
 
 from llamay.quant import TensorType, quantize
 from llamay.tensor import twins
-from llamay.tensor.webgpu import choices
 from llamay.tensor.webgpu.formats import FORMATS
 
 ALIKE = ("own", "wide", "swapped")  # these differ in nothing that fixes a sum
@@ -21,40 +22,25 @@ ALL = tuple((launch, tokens) for launch in LAUNCHES for tokens in (1, 2, 4, 8))
 ROWS = st.one_of(st.integers(1, 130), st.sampled_from([1, 2, 7, 16, 31, 32, 37, 64, 128, 257]))
 BLOCKS = st.one_of(st.integers(1, 4), st.sampled_from([8, 9, 11]))
 SEED = st.integers(0, 2**32 - 1)
-
-
-def up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
-
-
-def inputs(x: np.ndarray, tokens: int, stride: int) -> np.ndarray:
-    """x [T, columns] as the kernel reads it: whole workgroups of tokens, zeros to the end of a unit, then poison."""
-    count, columns = x.shape
-    out = np.full((up(count, tokens), stride), np.nan, np.float32)
-    out[:, : up(columns, 32)] = 0
-    out[:count, :columns] = x
-    return out
+DRAWN = {
+    "rows": ROWS,
+    "blocks": BLOCKS,
+    "ragged": st.integers(0, 31),  # columns short of whole units, for types without blocks
+    "count": st.one_of(st.integers(1, 6), st.just(19)),
+    "biased": st.booleans(),
+    "seed": SEED,
+}
 
 
 def product(lab, variant, weights, x, tokens, stride=0) -> np.ndarray:
     """y [T, rows] by the epilogue `plain`, having checked what lies beyond."""
-    count, (rows, columns) = len(x), weights.values.shape
-    stride = stride or up(columns, 32)
-    chosen = choices.linear(
-        weights.type, variant.launch, weights.tile, tokens, "plain", bias=weights.bias is not None, normed=False
-    )
-    wide = up(rows, 32)
-    dims = {**weights.dims, "units": up(columns, 32) // 32, "x_stride": stride // 4, "y_stride": wide // 4}
-    y = lab.run(
-        variant,
-        "linear",
-        chosen,
-        (weights.tiles, up(count, tokens) // tokens, 1),
-        dims,
-        {"w": weights, "x": inputs(x, tokens, stride)},
-        {"y": lab.poisoned(up(count, tokens), wide)},
-    )["y"]
-    written = up(rows, weights.tile.rows)
+    count, rows = x.shape[0], len(weights.values)
+    wide = lab.up(rows, 32)
+    y = lab.linear(
+        variant, weights, x, tokens, "plain", {"y_stride": wide // 4}, {},
+        {"y": lab.poisoned(lab.up(count, tokens), wide)}, stride=stride,
+    )["y"]  # fmt: skip
+    written = lab.up(rows, weights.tile.rows)
     assert not y[:count, rows:written].any(), "rows past the end are zero"
     assert np.isnan(y[:, written:]).all(), "nothing is written past the last lane's rows"
     return y[:count, :rows]
@@ -111,7 +97,7 @@ def test_types(lab, type):
     @settings(max_examples=5)
     @example(rows=32, blocks=1, ragged=0, count=1, biased=False, seed=1)  # exactly one tile of `own`
     @example(rows=257, blocks=9, ragged=31, count=5, biased=True, seed=2)
-    @given(ROWS, BLOCKS, st.integers(0, 31), st.integers(1, 6), st.booleans(), SEED)
+    @given(**DRAWN)
     def check(**drawn):
         agree(lab, type, SOME if type in FEW else OFTEN, **drawn)
 
@@ -121,8 +107,8 @@ def test_types(lab, type):
 @pytest.mark.soak
 @pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
 def test_types_every_way(lab, type):
-    @settings(max_examples=60)
-    @given(ROWS, BLOCKS, st.integers(0, 31), st.integers(1, 19), st.booleans(), SEED)
+    @settings(max_examples=max(2, round(60 * float(os.environ.get("LLAMAY_SOAK", "1")))))
+    @given(**DRAWN)
     def check(**drawn):
         agree(lab, type, ALL, **drawn)
 

@@ -1,0 +1,317 @@
+"""What linear.wgsl does with its sums: qkv, residual, gated and head, against their twins, with strays caught."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from llamay.quant import TensorType, dequantize
+from llamay.tensor import twins
+from llamay.tensor.program import Linear, Matrix, Norm, Qkv, Rope
+from llamay.tensor.webgpu.weights import interleaved
+
+LAUNCHES = ["own", "wide", "lanes", "portable"]
+TOKENS = {"own": 4, "wide": 2, "lanes": 2, "portable": 1}
+TYPE = TensorType.Q8_0
+COLUMNS = 64
+EPS = 1e-5
+SEED = st.integers(0, 2**32 - 1)
+COUNT = st.integers(1, 6)
+
+
+@pytest.fixture(params=LAUNCHES, scope="session")
+def launched(request, lab):
+    """A launch and its tokens a workgroup."""
+    return lab.variant(request.param), TOKENS[request.param]
+
+
+class Normed:
+    """A residual stream h, as the writer before a normed linear leaves it: h times the norm's weight, and sums."""
+
+    def __init__(self, random, count: int, padded: int, partials: int, rows=None) -> None:
+        self.h = random.standard_normal((count, COLUMNS)) * random.uniform(0.1, 10)
+        self.weight = random.uniform(0.5, 2, COLUMNS)
+        self.x = (self.h * self.weight).astype(np.float32)
+        share = random.dirichlet(np.ones(partials), count)
+        sums = np.full((padded, partials), np.nan, np.float32)
+        sums[:count] = np.square(self.h).sum(-1, keepdims=True) * share
+        self.sums = sums
+        self.dims = {"width": COLUMNS, "eps": EPS, "partials": partials}
+
+    def twin(self, weights) -> tuple[np.ndarray, np.ndarray]:
+        """The linear of the normed h, and the size of its terms."""
+        normed = twins.rms_norm(self.h, self.weight, EPS)
+        y = twins.linear(normed, weights.values, weights.bias)
+        scale = np.abs(normed).sum(-1, keepdims=True) * np.abs(weights.values).max(-1)
+        return y, scale if weights.bias is None else scale + np.abs(weights.bias)
+
+
+def matrix(lab, launched, rows, random, biased=False):
+    bias = random.standard_normal(rows).astype(np.float32) if biased else None
+    return lab.load(launched[0], TYPE, lab.blocks(TYPE, rows, COLUMNS, random), bias)
+
+
+# -- plain, after a norm
+
+
+@given(count=COUNT, rows=st.integers(1, 100), partials=st.integers(1, 40), seed=SEED)
+@settings(max_examples=8)
+def test_norm(lab, launched, count, rows, partials, seed):
+    variant, tokens = launched
+    random = np.random.default_rng(seed)
+    weights = matrix(lab, launched, rows, random)
+    padded, wide = lab.up(count, tokens), lab.up(rows, 32)
+    h = Normed(random, count, padded, partials)
+    y = lab.linear(
+        variant, weights, h.x, tokens, "plain", {**h.dims, "y_stride": wide // 4}, {"sums": h.sums},
+        {"y": lab.poisoned(padded, wide)}, normed=True,
+    )["y"]  # fmt: skip
+    lab.close("linear", y[:count, :rows], *h.twin(weights))
+
+
+# -- residual
+
+
+def residual(lab, launched, weights, x, h, weight, scale, *, row0=0, width=None):
+    """(h, hw, sums) [T, ..] as the kernel leaves them; rows [row0, row0 + rows) of a residual of `width`."""
+    variant, tokens = launched
+    count, rows, height = len(x), len(weights.values), weights.tile.height
+    width = width or rows
+    padded, wide, partials = lab.up(count, tokens), lab.up(width, 32), -(-width // height)
+    before, next = np.zeros((padded, wide), np.float32), np.zeros(wide, np.float32)
+    before[:count, :width], next[:width] = h, weight
+    dims = {"row0": row0, "tile0": row0 // height, "y_stride": wide // 4, "partials": partials, "scale": scale}
+    write = {"h": before, "hw": lab.poisoned(padded, wide), "sums": lab.poisoned(padded, partials)}
+    out = lab.linear(variant, weights, x, tokens, "residual", dims, {"next": next}, write)
+    own = slice(row0, row0 + rows)
+    tiles = slice(row0 // height, row0 // height + weights.tiles)
+    outside = np.ones(wide, bool)
+    outside[own] = False
+    assert np.array_equal(out["h"][:count, outside], before[:count, outside])
+    apart = np.delete(out["hw"], np.s_[row0 : lab.up(row0 + rows, weights.tile.rows)], axis=1)
+    assert np.isnan(apart).all() and np.isnan(np.delete(out["sums"], np.s_[tiles], axis=1)).all()
+    return out["h"][:count, own], out["hw"][:count, own], out["sums"][:count, tiles]
+
+
+def test_residual_by_hand(lab, launched):
+    weights = lab.load(launched[0], TensorType.F32, np.array([[2.0, 0], [0, 3], [1, 1]], np.float32).view(np.uint8))
+    x = np.array([[1.0, 2], [0, -1]], np.float32)
+    h, hw, sums = residual(lab, launched, weights, x, [[10, 20, 30], [1, 2, 3]], [1, 10, 0.5], 0.5)
+    assert h.tolist() == [[11, 23, 31.5], [1, 0.5, 2.5]]
+    assert hw.tolist() == [[11, 230, 15.75], [1, 5, 1.25]]
+    assert sums.tolist() == [[11**2 + 23**2 + 31.5**2], [1 + 0.25 + 6.25]]
+
+
+@given(count=COUNT, rows=st.integers(1, 150), before=st.integers(0, 2), after=st.integers(0, 9), seed=SEED)
+@settings(max_examples=10)
+def test_residual(lab, launched, count, rows, before, after, seed):
+    random = np.random.default_rng(seed)
+    weights = matrix(lab, launched, rows, random)
+    row0 = before * weights.tile.height
+    if after:  # only a last stream may end inside a tile
+        rows = lab.up(rows, weights.tile.height)
+        weights = matrix(lab, launched, rows, random)
+    width = row0 + rows + 32 * after
+    x = random.standard_normal((count, COLUMNS)).astype(np.float32)
+    h = random.standard_normal((count, width)).astype(np.float32)
+    next = random.standard_normal(width).astype(np.float32)
+    scale = float(np.float32(random.uniform(0.1, 3)))
+    found, hw, sums = residual(lab, launched, weights, x, h, next, scale, row0=row0, width=width)
+    own = slice(row0, row0 + rows)
+    y = twins.residual(h[:, own].astype(np.float64), twins.linear(x.astype(np.float64), weights.values), scale)
+    size = np.abs(x).sum(-1, keepdims=True) * np.abs(weights.values).max(-1) * scale + np.abs(h[:, own])
+    lab.close("linear", found, y, size)
+    assert np.array_equal(hw, found * next[own])
+    squares = np.zeros((count, weights.tiles * weights.tile.height))
+    squares[:, :rows] = np.square(found.astype(np.float64))
+    tiles = squares.reshape(count, weights.tiles, -1).sum(-1)
+    lab.close("linear", sums, tiles, tiles)
+
+
+# -- gated
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+def test_gated(lab, launched, activation):
+    variant, tokens = launched
+    biases = st.booleans() if variant.name == "own" and activation == "silu" else st.just(False)  # or it takes long
+
+    @settings(max_examples=8)
+    @example(count=1, width=variant.tile.height // 2, biased=False, extra=0, seed=1)
+    @given(count=COUNT, width=st.integers(1, 90), biased=biases, extra=st.integers(0, 2), seed=SEED)
+    def check(count, width, biased, extra, seed):
+        random = np.random.default_rng(seed)
+        raw = lab.blocks(TYPE, 2 * width, COLUMNS, random)
+        bias = random.standard_normal(2 * width).astype(np.float32) if biased else None
+        linears = [
+            Linear((Matrix(name, TYPE, width, COLUMNS, lambda part=part: part),))
+            for name, part in (("gate", raw[:width]), ("up", raw[width:]))
+        ]
+        order = interleaved(*linears, variant.tile)
+        woven = np.where(order[:, None] < 0, 0, raw[order]).astype(np.uint8)
+        woven_bias = None if bias is None else np.where(order < 0, 0, bias[order]).astype(np.float32)
+        weights = lab.load(variant, TYPE, woven, woven_bias)
+        padded, wide = lab.up(count, tokens), lab.up(width, 32) + 32 * extra
+        h = Normed(random, count, padded, 3)
+        dims = {**h.dims, "rows": 2 * width, "y_stride": wide // (variant.tile.rows // 2)}
+        y = lab.linear(
+            variant, weights, h.x, tokens, "gated", dims, {"sums": h.sums}, {"y": lab.poisoned(padded, wide)},
+            normed=True, activation=activation,
+        )["y"]  # fmt: skip
+        normed = twins.rms_norm(h.h, h.weight, EPS)
+        values = dequantize(TYPE, raw).astype(np.float64)
+        both = twins.linear(normed, values, bias)
+        expected = twins.activate(both[:, :width], both[:, width:], activation)
+        size = np.abs(normed).sum(-1, keepdims=True) * np.abs(values).max(-1)
+        scale = size[:, :width] * np.maximum(np.abs(both[:, width:]), 1) * 1.2 + size[:, width:] * np.abs(both[:, :width])
+        lab.close("linear", y[:count, :width], expected, scale + 3)
+        end = lab.up(width, variant.tile.rows // 2)
+        assert not y[:count, width:end].any() and np.isnan(y[:, end:]).all()
+
+    check()
+
+
+# -- head
+
+
+def head(lab, launched, weights, h, outputs, vocabulary, scale, softcap, row0=0):
+    """(logits [slot, vocabulary], best values and tokens [slot, tile]) of the output rows."""
+    variant, tokens = launched
+    count, height = len(outputs), weights.tile.height
+    padded, tiles = lab.up(count, tokens), -(-vocabulary // height)
+    state = np.zeros(9 + padded, np.uint32)  # padding slots: row 0
+    state[9 : 9 + count] = outputs
+    dims = {
+        **h.dims, "outputs_at": 9, "row0": row0, "tile0": row0 // height, "y_stride": vocabulary, "partials_out": tiles,
+        "scale": scale, "softcap": softcap,
+    }  # fmt: skip
+    found = lab.linear(
+        variant, weights, h.x, tokens, "head", dims, {"sums": h.sums, "state": state},
+        {"logits": lab.poisoned(padded, vocabulary), "best": lab.poisoned(padded, tiles, 2, dtype=np.uint32)},
+        normed=True, count=count,
+    )  # fmt: skip
+    best = found["best"][:count]
+    return found["logits"][:count], best[..., 0].copy().view(np.float32), best[..., 1]
+
+
+def test_head_by_hand(lab, launched):
+    """Three tokens in the vocabulary, two of them equal; row 1 is asked for, then row 0."""
+    values = np.zeros((3, COLUMNS), np.float32)
+    values[:, 0] = [1, 4, 4]
+    weights = lab.load(launched[0], TensorType.F32, values.view(np.uint8))
+    h = Normed(np.random.default_rng(0), 2, 2, 1)
+    h.x[:, 0] = [2, -2]
+    h.sums[:, 0] = COLUMNS / 4 - COLUMNS * EPS  # a mean square of 1/4, so the norm doubles
+    logits, best, token = head(lab, launched, weights, h, [1, 0], 3, 0.5, 0.0)
+    assert logits.tolist() == [[-2, -8, -8], [2, 8, 8]]
+    assert best.tolist() == [[-2], [8]] and token.tolist() == [[0], [1]]
+
+
+@given(
+    count=COUNT,
+    rows=st.one_of(st.integers(1, 100), st.sampled_from([32, 64])),
+    before=st.integers(0, 1),
+    softcap=st.sampled_from([0.0, 5.0]),
+    seed=SEED,
+)
+@settings(max_examples=10)
+def test_head(lab, launched, count, rows, before, softcap, seed):
+    random = np.random.default_rng(seed)
+    weights = matrix(lab, launched, rows, random)
+    row0, height = before * weights.tile.height, weights.tile.height
+    outputs = random.integers(0, count, random.integers(1, 7))
+    h = Normed(random, count, count, 2)
+    scale = float(np.float32(random.uniform(0.1, 2)))
+    logits, best, token = head(lab, launched, weights, h, outputs, row0 + rows, scale, softcap, row0)
+    y, size = h.twin(weights)
+    lab.close("linear", logits[:, row0:], twins.head(y, scale, softcap)[outputs], size[outputs] * scale + softcap)
+    assert np.isnan(logits[:, :row0]).all() and (best[:, :before].view(np.uint32) == 0x7FC0DEAD).all()
+    for start in range(0, rows, height):
+        tile = logits[:, row0 + start : row0 + min(start + height, rows)]
+        at = (row0 + start) // height
+        assert np.array_equal(best[:, at], tile.max(-1))
+        assert np.array_equal(token[:, at], row0 + start + tile.argmax(-1))
+
+
+# -- qkv
+
+
+def shape(heads=2, kv_heads=1, head_dim=8, rope_half=4, scale=0.5, magnitude=1.0):
+    """The operation; its linear is not looked at."""
+    rope = Rope(10.0 ** -np.arange(rope_half), magnitude) if rope_half else None
+    return Qkv(0, Norm(np.ones(1, np.float32), EPS), Linear(()), heads, kv_heads, head_dim, scale, rope)
+
+
+def turns(op: Qkv, positions: int) -> np.ndarray:
+    """(cos, sin) [position, pair] as a kernel reads them."""
+    if op.rope is None:
+        return np.zeros((1, 2), np.float32)
+    cos, sin = twins.rotation(np.arange(positions, dtype=np.int32), op.rope, np.float64)
+    return np.stack([cos[:, 0], sin[:, 0]], -1).astype(np.float32)
+
+
+def stored(lab, launched, pool, weights, h, op, positions, sequences, first=0, past=0):
+    """Rows from `first` on of q, k and v; q [T, heads * head_dim] and the device's key and value pages."""
+    variant, tokens = launched
+    padded = lab.up(len(positions), tokens)
+    words, where = pool.state(positions, sequences, padded)
+    wide = lab.up(op.heads * op.head_dim, 32)
+    rope_half = 0 if op.rope is None else len(op.rope.frequencies)
+    dims = {
+        **h.dims, **where, "row0": first, "y_stride": wide // 4, "heads": op.heads, "kv_heads": op.kv_heads,
+        "head_dim": op.head_dim, "rope_half": rope_half, "scale": op.scale,
+    }  # fmt: skip
+    page = (pool.pages, op.kv_heads, op.head_dim * 16)
+    write = {"q_out": lab.poisoned(padded, wide), "keys": lab.poisoned(*page), "values": lab.poisoned(*page)}
+    return lab.linear(
+        variant, weights, h.x, tokens, "qkv", dims,
+        {"sums": h.sums, "state": words, "turns": turns(op, max(positions) + 1)}, write, normed=True,
+    )  # fmt: skip
+
+
+@given(
+    kv_heads=st.integers(1, 3),
+    group=st.integers(1, 3),
+    head_dim=st.sampled_from([4, 8, 12, 20, 32, 64]),
+    turned=st.floats(0, 1),
+    parted=st.booleans(),
+    lengths=st.lists(st.integers(1, 70), min_size=1, max_size=3),
+    seed=SEED,
+)
+@settings(max_examples=12)
+@example(kv_heads=1, group=1, head_dim=12, turned=1.0, parted=False, lengths=[1], seed=0)  # rows end inside a lane's 8
+def test_qkv(lab, launched, pool, kv_heads, group, head_dim, turned, parted, lengths, seed):
+    """With `parted` v is a stream of its own, as where its type is another."""
+    random = np.random.default_rng(seed)
+    op = shape(kv_heads * group, kv_heads, head_dim, round(turned * head_dim / 2), random.uniform(0.1, 1))
+    rows = (op.heads + 2 * kv_heads) * head_dim
+    pages = pool(kv_heads, head_dim, lengths, random)
+    sequences = np.concatenate([np.full(min(n, 3), i) for i, n in enumerate(lengths)])
+    positions = np.concatenate([np.arange(max(0, n - 3), n) for n in lengths])
+    count, padded = len(positions), lab.up(len(positions), launched[1])
+    h = Normed(random, count, padded, 3)
+    first = (op.heads + kv_heads) * head_dim if parted else 0
+    weights = matrix(lab, launched, rows - first, random)
+    found = stored(lab, launched, pages, weights, h, op, positions, sequences, first)
+
+    y, size = h.twin(weights)
+    y = np.concatenate([np.full((count, first), np.nan), y], 1)
+    keys = np.full((kv_heads, head_dim, pages.pages * 16), np.nan)
+    values = np.full((kv_heads, pages.pages * 16, head_dim), np.nan)
+    turn = None if op.rope is None else twins.rotation(positions.astype(np.int32), op.rope, np.float64)
+    slots = np.array([pages.slots(s, p) for s, p in zip(sequences, positions, strict=True)])
+    q = twins.rope_store(y, op, turn, keys, values, slots)
+    bound = size.max() * 3
+    own = np.ones(pages.pages, bool)
+    own[pages.scratch] = False  # what padding rows write there is nobody's
+    for name, laid in (("keys", pages.keys(keys)), ("values", pages.values(values))):
+        here = found[name].reshape(laid.shape)[own]
+        laid = laid[own]
+        assert np.array_equal(np.isnan(here), np.isnan(laid)), f"{name}: something is missing or too much"
+        lab.close("linear", np.nan_to_num(here), np.nan_to_num(laid), bound)
+    if parted:
+        assert np.isnan(found["q_out"]).all()
+    else:
+        width = op.heads * head_dim
+        lab.close("linear", found["q_out"][:count, :width], q.reshape(count, -1), bound)
+        assert np.isnan(found["q_out"][:, width:]).all()
