@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Choice = int | float | str | bool | tuple[object, ...] | Callable[..., str]
 
 XYZW = "xyzw"
+DEFAULTS: dict[str, Choice] = {"key_format": "f32", "value_format": "f32", "one_bit": False, "head_normed": True}
 
 
 @cache
@@ -47,10 +48,11 @@ def _environment() -> "jinja2.Environment":
 def compose(name: str, **choices: Choice) -> str:
     """The WGSL text of kernel `name` under the given choices.
 
+    What DEFAULTS names may be left out: the exact cache.
     Raises jinja2.UndefinedError when the template needs a choice that is not given.
     """
     template = _environment().get_template(f"{name}.wgsl")
-    return template.render(**choices, c="xyzw")
+    return template.render(**{**DEFAULTS, **choices}, c=XYZW)
 
 
 def names() -> list[str]:

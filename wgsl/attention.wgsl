@@ -3,12 +3,13 @@
 //# One pass with a running maximum, ${C} positions at a time.  Splits have fixed bounds, so
 //# the order of the sum depends on the position alone.  With one split the result is
 //# final; with more, `attention_combine` joins what this leaves.
+//% from "include/cache_format.wgsl" import element, unpacked with context
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> state: array<u32>;
 @group(0) @binding(2) var<storage, read> q: array<vec4<f32>>;        // [token, head, dim / 4]
-@group(0) @binding(3) var<storage, read> keys: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read> values: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> keys: array<${element(key_format)}>;
+@group(0) @binding(4) var<storage, read> values: array<${element(value_format)}>;
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>; // [token, head, dim / 4], or by split
 //% if splits
 @group(0) @binding(6) var<storage, read_write> stats: array<vec2<f32>>;  // [split, token, head] (maximum, sum)
@@ -54,7 +55,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 //% endfor
 //% for i in range(DSTEP)
 //% for p in range(TPL)
-      let k${p}_${i} = keys[k${p} + (d + ${i}u) * 16u];
+      let k${p}_${i} = ${unpacked(key_format, "keys[k" ~ p ~ " + (d + " ~ i ~ "u) * 16u]")};
 //% endfor
 //% for h in range(GQA)
       let q${h}_${i} = vec4<f32>(subgroupBroadcast(q${h}.x, ${i}u), subgroupBroadcast(q${h}.y, ${i}u), subgroupBroadcast(q${h}.z, ${i}u), subgroupBroadcast(q${h}.w, ${i}u));
@@ -67,7 +68,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 //% else
     for (var d = 0u; d < ${D4}u; d++) {
 //% for p in range(TPL)
-      let k${p}_0 = keys[k${p} + d * 16u];
+      let k${p}_0 = ${unpacked(key_format, "keys[k" ~ p ~ " + d * 16u]")};
 //% endfor
 //% for h in range(GQA)
       let q${h} = q[q_at + ${h * D4}u + d];
@@ -76,6 +77,19 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 //% endfor
 //% endfor
     }
+//% endif
+//% if key_format == "q8"
+//% for p in range(TPL)
+    let ks${p} = bitcast<f32>(keys[key_scale_at(page${p}, head, t${p})]);
+//% for h in range(GQA)
+    z${h}_${p} *= ks${p};
+//% endfor
+//% endfor
+//% endif
+//% if value_format == "q8"
+//% for p in range(TPL)
+    let vs${p} = bitcast<f32>(values[value_scale_at(page${p}, head, t${p})]);
+//% endfor
 //% endif
 //% for p in range(TPL)
     let ok${p} = t${p} < end && t${p} >= seen;
@@ -92,8 +106,9 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     most${h} = top${h};
 //% for p in range(TPL)
     let e${h}_${p} = select(0.0, exp(max(z${h}_${p} - top${h}, -80.0)), ok${p});
+    let r${h}_${p} = e${h}_${p}${" * vs%d" % p if value_format == "q8" else ""};
 //% if reduce == "shared"
-    shares[${h * C + p * S}u + lane] = e${h}_${p};
+    shares[${h * C + p * S}u + lane] = r${h}_${p};
 //% endif
 //% endfor
     sum${h} = fma(sum${h}, fade${h}, ${"e%d_0 + e%d_1" % (h, h) if TPL == 2 else "e%d_0" % h});
@@ -111,10 +126,10 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
       let base = value_at(page, head, c0 + ${p * S}u, 0u) + lane;
 //% for j in range(S)
 //% for v in range(VPL)
-      let v${p}_${j}_${v} = values[base + ${j * D4 + v * S}u];
+      let v${p}_${j}_${v} = ${unpacked(value_format, "values[" ~ "base + " ~ (j * D4 + v * S) ~ "u" ~ "]")};
 //% endfor
 //% for h in range(GQA)
-      let e${h}_${p}_${j} = subgroupBroadcast(e${h}_${p}, ${j}u);
+      let e${h}_${p}_${j} = subgroupBroadcast(r${h}_${p}, ${j}u);
 //% for v in range(VPL)
       acc${h}_${v} = fma(v${p}_${j}_${v}, vec4<f32>(e${h}_${p}_${j}), acc${h}_${v});
 //% endfor
@@ -128,7 +143,7 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
       let base = value_at(page, head, c0 + j, 0u) + lane;
 //% for v in range(VPL)
       if (lane + ${v * S}u < ${D4}u) {
-        let value = values[base + ${v * S}u];
+        let value = ${unpacked(value_format, "values[" ~ "base + " ~ v * S ~ "u" ~ "]")};
 //% for h in range(GQA)
         acc${h}_${v} = fma(value, vec4<f32>(shares[${h * C}u + j]), acc${h}_${v});
 //% endfor

@@ -1,14 +1,17 @@
-//# Finishes a qkv linear of models that norm each head of q and k: RMS norm of the head, rope, pages.
-//# One workgroup for a head (q heads, k heads, v heads) of a token.
+//# Finishes a qkv linear head by head: RMS norm of q and k heads (where the model has it), rope, pages.
+//# One workgroup for a head (q heads, k heads, v heads) of a token, so that a q8 cache can scale by the head.
+//% from "include/cache_format.wgsl" import element with context
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;         // [token, rows / 4]
+//% if head_normed
 @group(0) @binding(2) var<storage, read> head_norms: array<vec4<f32>>;  // [2, head_dim / 4]: q's, k's
+//% endif
 @group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read> turns: array<vec2<f32>>;       // [position, pair] (cos, sin)
 @group(0) @binding(6) var<storage, read_write> q_out: array<vec4<f32>>; // [token, heads * head_dim / 4]
-@group(0) @binding(7) var<storage, read_write> keys: array<vec4<f32>>;
-@group(0) @binding(8) var<storage, read_write> values: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> keys: array<${element(key_format)}>;
+@group(0) @binding(8) var<storage, read_write> values: array<${element(value_format)}>;
 //% include "include/reduce.wgsl"
 //% include "include/rope.wgsl"
 //% include "include/pages.wgsl"
@@ -22,15 +25,64 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   let at = token * dims.x_stride + head * d4;
   let is_q = head < dims.heads;
   let is_v = head >= dims.heads + dims.kv_heads;
+//% if head_normed
   var q = 0.0;
   for (var d = lane; d < d4; d += ${S}u) {
     let v = qkv[at + d];
     q = fma(v.x, v.x, q); q = fma(v.y, v.y, q); q = fma(v.z, v.z, q); q = fma(v.w, v.w, q);
   }
-  let scale = 1.0 / sqrt(group_sum(q, lane) / f32(dims.head_dim) + dims.eps);
+  let norm = 1.0 / sqrt(group_sum(q, lane) / f32(dims.head_dim) + dims.eps);
+//% endif
+//% macro head_value(d)
+//% if head_normed
+select(qkv[at + ${d}] * norm * head_norms[select(d4, 0u, is_q) + ${d}], qkv[at + ${d}], is_v)
+//% else
+qkv[at + ${d}]
+//% endif
+//% endmacro
+  var shrink = 1.0;
+//% if "q8" in (key_format, value_format)
+//# the scale of a head: its largest magnitude over 127 (or, of a one-bit cache, the mean magnitude)
+  if (!is_q) {
+    let position = state[dims.rows_at + token * 4u + 1u];
+    let page = page_of(state[dims.rows_at + token * 4u + 2u + dims.windowed], position);
+    var most = 0.0;
+    for (var d = lane; d < d4; d += ${S}u) {
+      let v = ${head_value("d")};
+//% if key_format == "q8"
+      let m = abs(select(turned(v, position, d * 4u), v, is_v));
+//% else
+      let m = abs(v);
+//% endif
+//% if one_bit
+      most += m.x + m.y + m.z + m.w;
+//% else
+      most = max(most, max(max(m.x, m.y), max(m.z, m.w)));
+//% endif
+    }
+//% if one_bit
+    let scale = group_sum(most, lane) / f32(dims.head_dim);
+    shrink = select(0.0, 1e30, scale > 0.0);
+//% else
+    let scale = group_max(most, lane) / 127.0;
+    shrink = select(0.0, 1.0 / scale, scale > 0.0);
+//% endif
+    if (lane == 0u) {
+//% set kept = "scale / 127.0" if one_bit else "scale"
+      if (is_v) {
+//% if value_format == "q8"
+        values[value_scale_at(page, head - dims.heads - dims.kv_heads, position)] = bitcast<u32>(${kept});
+//% endif
+      } else {
+//% if key_format == "q8"
+        keys[key_scale_at(page, head - dims.heads, position)] = bitcast<u32>(${kept});
+//% endif
+      }
+    }
+  }
+//% endif
   for (var d = lane; d < d4; d += ${S}u) {
-    let v = qkv[at + d];
-    let normed = v * scale * head_norms[select(d4, 0u, is_q) + d];
-    store_qkv(select(normed, v, is_v), token, head * dims.head_dim + d * 4u);
+    let v = ${head_value("d")};
+    store_qkv(v, token, head * dims.head_dim + d * 4u, shrink);
   }
 }

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from llamay.errors import ContextFull, OutOfMemory, UsageError
 from llamay.sample import Sampling
 from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor.cache import cache_format
 from llamay.tensor.program import Program
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.encode import Encoder, Step
@@ -45,17 +46,18 @@ class WebGPUExecutor:
         pages: int,
         *,
         window_pages: int = 0,
+        kv: str = "f32",
         rows: int = CHUNK,
         entries: int = 0,
     ) -> None:
         self.device, self.program, self.pages = device, program, pages
         self.name = device.name
-        self.numerics = device.launch.numerics
+        self.numerics = f"{device.launch.numerics}.{kv}"
         height = max(device.launch.tokens)
         self.rows = -(-rows // height) * height
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
-        self.memory = Memory(device, program, self.rows, pages, self.layout, window_pages)
+        self.memory = Memory(device, program, self.rows, pages, self.layout, window_pages, cache_format(kv))
         self.window_pages = window_pages if self.memory.windowed else 0
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
         self.plan = Plan(self.memory, self.layout)

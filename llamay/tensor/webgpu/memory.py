@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.tensor.batch import PAGE
+from llamay.tensor.cache import CACHE_FORMATS, CacheFormat
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Program, Qkv, Residual, Rope
 from llamay.tensor.webgpu import weights
 from llamay.tensor.webgpu.device import Buffer, Device
@@ -28,9 +28,16 @@ class Memory:
     """
 
     def __init__(
-        self, device: Device, program: Program, rows: int, pages: int, layout: StateLayout, window_pages: int = 0
+        self,
+        device: Device,
+        program: Program,
+        rows: int,
+        pages: int,
+        layout: StateLayout,
+        window_pages: int = 0,
+        cache: CacheFormat = CACHE_FORMATS["f32"],
     ) -> None:
-        self.device, self.program, self.rows = device, program, rows
+        self.device, self.program, self.rows, self.cache = device, program, rows, cache
         self.partials = -(-program.hidden // device.launch.tile.height)
         self._streams: dict[str, tuple[Stream, ...]] = {}
         self._turns: dict[int, Buffer] = {}
@@ -82,7 +89,7 @@ class Memory:
         self.q = new(4 * rows * self.attended)
         self.att = new(4 * rows * self.attended)
         self.act = new(4 * rows * self.branch)
-        raw = [padded(op.linear.rows) for op in ops if isinstance(op, Qkv) and op.q_norm is not None]
+        raw = [padded(op.linear.rows) for op in ops if isinstance(op, Qkv) and self.by_head(op)]
         self.raw_stride = max(raw, default=0)
         self.raw = new(4 * rows * self.raw_stride)
         self.post = new(4 * rows * self.hidden if any(isinstance(op, Residual) and op.post_norm for op in ops) else 0)
@@ -103,10 +110,17 @@ class Memory:
         self.best = new(8 * slots * self.head_tiles)
 
     def _pools(self, pages: int, window_pages: int) -> tuple[list[Buffer], list[Buffer]]:
-        counts = [window_pages if op.layer in self.windowed else pages for op in self.program.layers]
-        self.page_bytes = [4 * PAGE * op.kv_heads * op.head_dim for op in self.program.layers]  # keys, or values
-        sizes = [(count + 1) * size for count, size in zip(counts, self.page_bytes, strict=True)]
-        return [self.device.buffer(size) for size in sizes], [self.device.buffer(size) for size in sizes]
+        ops, cache = self.program.layers, self.cache
+        counts = [1 + (window_pages if op.layer in self.windowed else pages) for op in ops]
+        self.key_bytes = [op.kv_heads * cache.key_bytes(op.head_dim) for op in ops]  # of one page, by layer
+        self.value_bytes = [op.kv_heads * cache.value_bytes(op.head_dim) for op in ops]
+        keys = [self.device.buffer(count * size) for count, size in zip(counts, self.key_bytes, strict=True)]
+        values = [self.device.buffer(count * size) for count, size in zip(counts, self.value_bytes, strict=True)]
+        return keys, values
+
+    def by_head(self, op: Qkv) -> bool:
+        """Whether q, k and v are finished head by head in a dispatch of their own, not in the linear's epilogue."""
+        return op.q_norm is not None or self.cache.scaled
 
     @property
     def head_streams(self) -> tuple[Stream, ...]:

@@ -27,7 +27,7 @@ class PageMover:
         self.device = device
         layers = [n for n in range(len(memory.keys)) if (n in memory.windowed) == bool(group)]
         self.buffers: list[Buffer] = [memory.keys[n] for n in layers] + [memory.values[n] for n in layers]
-        self._bytes = [memory.page_bytes[n] for n in layers] * 2  # of one page in each buffer
+        self._bytes = [memory.key_bytes[n] for n in layers] + [memory.value_bytes[n] for n in layers]
         self.page_bytes = sum(self._bytes)
         self._between = device.buffer(max(self._bytes, default=4))  # WebGPU copies no buffer onto itself
 

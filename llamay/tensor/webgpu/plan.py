@@ -144,22 +144,28 @@ class Plan:
             "state": self.memory.state, "turns": self.memory.turns(op.rope), "q_out": self.memory.q,
             "keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer],
         }  # fmt: skip
-        ends = {
+        ends: dict[str, float] = {
             "y_stride": self.memory.attended // 4, "scale": op.scale, "rows_at": source.rows_at,
             "windowed": op.layer in self.memory.windowed, **heads,
         }  # fmt: skip
         streams = self.memory.streams(op.linear)
-        if op.q_norm is None or op.k_norm is None:
+        cache = {"key_format": self.memory.cache.keys, "value_format": self.memory.cache.values}
+        if not self.memory.by_head(op):
             dims = {"eps": op.norm.eps, **ends}
             buffers = {"x": self.memory.hw, "sums": self.memory.sums, **store}
-            return [self._linear(s, tokens, "qkv", True, self.memory.hidden, dims, buffers) for s in streams]
+            return [self._linear(s, tokens, "qkv", True, self.memory.hidden, dims, buffers, **cache) for s in streams]
         dims = {"eps": op.norm.eps, "y_stride": self.memory.raw_stride // 4}
         buffers = {"x": self.memory.hw, "sums": self.memory.sums, "y": self.memory.raw}
         out = [self._linear(s, tokens, "plain", True, self.memory.hidden, dims, buffers) for s in streams]
-        kernel = self.device.kernel("rope_store", S=self.launch.attention_lanes, reduce=self.launch.reduce)
-        norms = self.memory.pair(op.q_norm.weight, op.k_norm.weight)
-        slot = self._dims.slot(x_stride=self.memory.raw_stride // 4, eps=op.q_norm.eps, **ends)
-        group = self.device.bind(kernel, dims=slot, qkv=self.memory.raw, head_norms=norms, **store)
+        kernel = self.device.kernel(
+            "rope_store", S=self.launch.attention_lanes, reduce=self.launch.reduce,
+            head_normed=op.q_norm is not None, one_bit=self.memory.cache.one_bit, **cache,
+        )  # fmt: skip
+        if op.q_norm is not None and op.k_norm is not None:
+            store["head_norms"] = self.memory.pair(op.q_norm.weight, op.k_norm.weight)
+            ends["eps"] = op.q_norm.eps
+        slot = self._dims.slot(x_stride=self.memory.raw_stride // 4, **ends)
+        group = self.device.bind(kernel, dims=slot, qkv=self.memory.raw, **store)
         return [*out, Command(kernel, group, x=op.heads + 2 * op.kv_heads)]
 
     def _attend(self, op: Attend, source: Source, long: bool) -> list[Command]:
@@ -170,7 +176,7 @@ class Plan:
         kernel = self.device.kernel(
             "attention", GQA=op.heads // op.kv_heads, C=chunk, TPL=chunk // lanes, VPL=-(-quarter // lanes),
             DSTEP=gcd(quarter, lanes), softcap=op.softcap > 0, splits=long, broadcast=self.launch.broadcast,
-            reduce=self.launch.reduce, **shape,
+            reduce=self.launch.reduce, key_format=self.memory.cache.keys, value_format=self.memory.cache.values, **shape,
         )  # fmt: skip
         dims = self._dims.slot(
             x_stride=self.memory.attended // 4, y_stride=self.memory.attended // 4, heads=op.heads, kv_heads=op.kv_heads,

@@ -20,7 +20,9 @@ from llamay.errors import DeviceError, DeviceLost
 from llamay.tensor.webgpu import aborts
 
 TICK = 0.1  # seconds between looks at the device during a wait; an interrupt may wait as long on some systems
-ABORTED = "the driver gave it up in the middle of its work (a reset, a driver update, or a submission that took too long)"
+ABORTED = (
+    "the driver gave it up in the middle of its work (a reset, a driver update, or a submission that took too long)"
+)
 
 
 class _LossWords(logging.Handler):
