@@ -1,61 +1,63 @@
-"""The page table of one sequence."""
+"""The page table of one sequence in one page group: a value that forks share."""
+
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from llamay.errors import LlamayError
-from llamay.kv.pages import Pages
-from llamay.tensor.batch import PAGE
+from llamay.tensor.batch import PAGE, Ints
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Which page of the pool holds which 16 positions of a sequence; it owns its pages until dropped."""
+    """Which page holds which 16 positions of a sequence.  Never written to: what changes is a new Table.
 
-    def __init__(self, pool: Pages) -> None:
-        self._pool = pool
-        self._pages: list[int] = []
-        self._array = np.empty(0, np.int32)
+    `array` goes into a Batch as it is.  Pages before `first` are holes: the window no longer
+    needs them, the array says 0 there, and what an executor reads through them is masked.
+    """
 
-    @property
-    def pages(self) -> tuple[int, ...]:
-        """Page p holds positions 16p to 16p+15."""
-        return tuple(self._pages)
+    array: Ints  # [pages], read-only; page p holds positions 16p to 16p+15
+    first: int = 0
 
     @property
-    def array(self) -> NDArray[np.int32]:
-        """The pages as a Batch takes them [pages]; not to be written to."""
-        return self._array
+    def live(self) -> Ints:
+        """The pages it owns [pages - first]."""
+        return self.array[self.first :]
 
-    @property
-    def positions(self) -> int:
-        """How many positions fit the pages it has."""
-        return len(self._pages) * PAGE
+    def __len__(self) -> int:
+        """Pages, holes included."""
+        return len(self.array)
 
-    def ensure(self, positions: int) -> None:
-        """Takes pages until positions 0 to `positions` - 1 fit; OutOfMemory, taking none, where the pool has too few."""
-        missing = -(-positions // PAGE) - len(self._pages)
-        if missing > 0:
-            self._pages += self._pool.take(missing)
-            self._array = np.array(self._pages, np.int32)
+    def cut(self, pages: int) -> "Table":
+        """Its first `pages` pages."""
+        if pages >= len(self.array):
+            return self
+        return Table(self.array[:pages], min(self.first, pages))
 
-    def truncate(self, positions: int) -> None:
-        """Drops the pages beyond position `positions` - 1."""
-        keep = -(-max(positions, 0) // PAGE)
-        if keep < len(self._pages):
-            self._pool.drop(self._pages[keep:])
-            del self._pages[keep:]
-            self._array = np.array(self._pages, np.int32)
+    def grown(self, pages: Ints) -> "Table":
+        """With `pages` after its own."""
+        return _frozen(np.concatenate((self.array, pages)), self.first) if len(pages) else self
 
-    def drop(self) -> None:
-        """Gives every page back.  Safe to call twice."""
-        self.truncate(0)
+    def replaced(self, at: int, page: int) -> "Table":
+        """With another page at index `at`."""
+        array = self.array.copy()
+        array[at] = page
+        return _frozen(array, self.first)
 
-    def check_integrity(self) -> None:
-        """LlamayError where the table holds a page twice or one without an owner, or its array is stale."""
-        if len(set(self._pages)) != len(self._pages):
-            raise LlamayError(f"a page table holds a KV page twice: {self._pages}")
-        if self._array.tolist() != self._pages:
-            raise LlamayError(f"a page table's array is {self._array.tolist()}, its pages are {self._pages}")
-        for page in self._pages:
-            if self._pool.owners(page) == 0:
-                raise LlamayError(f"a page table holds KV page {page}, which is free")
+    def holed(self, first: int) -> "Table":
+        """With holes before page `first`."""
+        array = self.array.copy()
+        array[:first] = 0
+        return _frozen(array, first)
+
+
+def sized(positions: int) -> int:
+    """How many pages hold that many positions."""
+    return -(-positions // PAGE)
+
+
+def _frozen(array: Ints, first: int) -> Table:
+    array.flags.writeable = False
+    return Table(array, first)
+
+
+EMPTY = _frozen(np.empty(0, np.int32), 0)
