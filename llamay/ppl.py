@@ -16,6 +16,7 @@ from llamay.tensor.program import Floats
 ROWS = 128  # token rows a step
 LOGIT_BYTES = 64 << 20  # of the logits that one step returns
 LEAST_CONTEXT = 4
+LARGEST_EXPONENT = 709.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,8 @@ class Estimate:
 
     @property
     def perplexity(self) -> float:
-        """exp of the mean."""
-        return math.exp(self.mean)
+        """exp of the mean; infinite beyond what a float holds."""
+        return math.exp(self.mean) if self.mean < LARGEST_EXPONENT else math.inf
 
     @property
     def uncertainty(self) -> float:
@@ -71,17 +72,21 @@ def tokens_of(loaded: Loaded, text: bytes) -> list[int]:
     return [bos, *ids] if bos is not None and loaded.tokenizer.add_bos else ids
 
 
+def check(context: int, most: int | None) -> None:
+    """Raises UsageError for a context or a number of chunks that measures nothing."""
+    if context < LEAST_CONTEXT:
+        least = f"the second half of it is scored, so at least {LEAST_CONTEXT}"
+        raise UsageError(f"the context is {context} tokens; {least}")
+    if most is not None and most < 1:
+        raise UsageError(f"-chunks is {most}; it may be 1 or more")
+
+
 def chunk_count(tokens: int, context: int, most: int | None) -> int:
     """How many whole chunks of `context` tokens there are, at most `most`.
 
     Raises UsageError where there is none.
     """
-    if context < LEAST_CONTEXT:
-        raise UsageError(
-            f"the context is {context} tokens; the second half of it is scored, so at least {LEAST_CONTEXT}"
-        )
-    if most is not None and most < 1:
-        raise UsageError(f"-chunks is {most}; it may be 1 or more")
+    check(context, most)
     if tokens < context:
         raise UsageError(f"the text has {tokens} tokens, fewer than one chunk of {context}; -c {tokens} would do")
     return min(tokens // context, most or tokens)

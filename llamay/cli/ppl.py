@@ -24,7 +24,15 @@ def configure(parser: Parser) -> None:
     argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
     flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
     flag(parser, "-f", dest="file", metavar="FILE", completes="file", help="the text")
-    flag(parser, "-c", "-ctx", dest="context", type=int, metavar="N", help="tokens of a chunk (default: 512)")
+    flag(
+        parser,
+        "-c",
+        "-ctx",
+        dest="context",
+        type=int,
+        metavar="N",
+        help="tokens of a chunk (default: 512, or what the model takes)",
+    )
     flag(parser, "-chunks", type=int, metavar="N", help="at most N chunks (default: all of the text)")
     flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
@@ -32,7 +40,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from llamay import ppl, settings
+    from llamay import arch, gguf, ppl, settings
     from llamay.cli import models
     from llamay.serve import load
 
@@ -41,12 +49,14 @@ def run(args: argparse.Namespace) -> int:
     if args.m is not None and args.model is not None:
         raise UsageError(f"-m {args.m} and {args.model} both name a model: give one of them")
     text = Path(args.file).read_bytes()
-    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
-    in_force = replace(in_force, context=in_force.context or CONTEXT)
-    with load.load(models.path(args.m or args.model or "", in_force), in_force) as loaded:
+    in_force = settings.load({key: getattr(args, key) for key in ("kv", "backend")})
+    path = models.path(args.m or args.model or "", in_force)
+    with gguf.open(path) as file:
+        context = min(CONTEXT, arch.describe(file).context) if args.context is None else args.context
+    ppl.check(context, args.chunks)
+    with load.load(path, replace(in_force, context=context)) as loaded:
         print(f"llamay: {loaded.describe()}", file=sys.stderr)
         ids = ppl.tokens_of(loaded, text)
-        context = loaded.session.context
         chunks = ppl.chunk_count(len(ids), context, args.chunks)
         bos = loaded.tokenizer.bos if loaded.tokenizer.add_bos else None
         progress, running = Progress(), []
