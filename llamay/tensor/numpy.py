@@ -2,7 +2,8 @@
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from llamay.quant import dequantize
 from llamay.sample import Recent, Sampling, choose_batch
 from llamay.tensor import twins
 from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor.cache import cache_format
+from llamay.tensor.pools import LayerPages, PagePool
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Program, Qkv, Residual, Rope
 from llamay.tensor.stable import choose
 from llamay.tensor.twins import SPLIT
@@ -25,7 +28,7 @@ QUERIES = 64  # tokens of one sequence whose attention is computed together
 
 
 class NumpyExecutor:
-    """Runs one Program over a pool of KV pages, on the CPU.
+    """Runs one Program over pools of KV pages, on the CPU.  See `llamay.tensor.executor.Executor` for the contract.
 
     With `precise` everything is float64.  Weights are dequantised once and held while that
     takes at most half of the machine's memory, else a strip at a time at every use;
@@ -34,9 +37,19 @@ class NumpyExecutor:
 
     name = "numpy"
 
-    def __init__(self, program: Program, pages: int, *, precise: bool = False, hold: bool | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        pages: int,
+        *,
+        window_pages: int = 0,
+        kv: str = "f32",
+        precise: bool = False,
+        hold: bool | None = None,
+    ) -> None:
         self.program = program
         self.pages = pages
+        self.kv = kv
         self._dtype: type[np.floating[Any]] = np.float64 if precise else np.float32
         linears = _linears(program)
         need = sum(linear.rows * linear.columns for linear in linears) * np.dtype(self._dtype).itemsize
@@ -48,13 +61,22 @@ class NumpyExecutor:
             else f"weights dequantised as they are used ({need / 2**20:.0f} MiB would not fit in half of memory)"
         )
         self._stable = choose(_shapes(program), self._dtype)
-        self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}"
+        self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}.{kv}"
         self._products: dict[int, Callable[[Real], Real]] = {
             id(linear): Plain.load(linear, hold) if precise else Tiled.load(linear, self._stable, hold)
             for linear in linears
         }
-        self._keys = [np.zeros((op.kv_heads, op.head_dim, pages * PAGE), self._dtype) for op in program.layers]
-        self._values = [np.zeros((op.kv_heads, pages * PAGE, op.head_dim), self._dtype) for op in program.layers]
+        self._cache = cache_format(kv)
+        windowed = program.windowed if window_pages else frozenset()
+        self.window_pages = window_pages if windowed else 0
+        counts = [window_pages if op.layer in windowed else pages for op in program.layers]
+        self._layers = [
+            LayerPages(op, count, self._cache, self._dtype) for op, count in zip(program.layers, counts, strict=True)
+        ]
+        self._windowed = windowed  # layers whose pages are those of the window group
+        self._pools = [PagePool([p for n, p in enumerate(self._layers) if n not in windowed], pages)]
+        if self.window_pages:
+            self._pools.append(PagePool([p for n, p in enumerate(self._layers) if n in windowed], window_pages))
         self._samplings: tuple[Sampling, ...] = ()
         self._histories: tuple[NDArray[np.int32], ...] = ()
         self._recent: list[Recent] = []
@@ -68,7 +90,7 @@ class NumpyExecutor:
 
     def logits(self, batch: Batch) -> Real:
         """As forward, in the executor's own type."""
-        step = _Step(self._checked(batch), self._dtype)
+        step = _Step(self._checked(batch), self._dtype, windows=bool(self.window_pages))
         h = branch = np.empty(0, self._dtype)
         with np.errstate(over="ignore"):  # exp of a large gate: 1 / (1 + inf) is the right 0
             for op in self.program.operations:
@@ -112,11 +134,27 @@ class NumpyExecutor:
             raise UsageError("collect was called with no submission outstanding")
         return self._done.popleft()
 
+    def page_bytes(self, group: int) -> int:
+        """Bytes of a page of a group (0: full attention, 1: sliding windows) over all its layers."""
+        return self._pool(group).page_bytes
+
+    def copy_pages(self, group: int, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies page a over page b for each (a, b); no b may also be an a."""
+        self._pool(group).copy(pairs)
+
+    def read_pages(self, group: int, pages: Sequence[int]) -> NDArray[np.uint8]:
+        """The pages' bytes [pages, page_bytes]: the keys of the group's layers, then their values."""
+        return self._pool(group).read(pages)
+
+    def write_pages(self, group: int, pages: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Fills the pages with what read_pages gave."""
+        self._pool(group).write(pages, data)
+
     def close(self) -> None:
         """Drops weights and pages."""
         self._products.clear()
-        self._keys.clear()
-        self._values.clear()
+        self._layers.clear()
+        self._pools.clear()
 
     def _linear(self, linear: Linear, x: Real) -> Real:
         return self._products[id(linear)](x)
@@ -125,22 +163,28 @@ class NumpyExecutor:
         """Stores the rows' keys and values; returns q [T, heads, hd], turned and scaled."""
         y = self._linear(op.linear, _norm(h, op.norm))
         turn = None if op.rope is None else step.rotation(op.rope)
-        return twins.rope_store(y, op, turn, self._keys[op.layer], self._values[op.layer], step.slots)
+        pages = self._layers[op.layer]
+        slots = step.places[op.layer in self._windowed].slots
+        return twins.rope_store(
+            y, op, turn, pages.keys, pages.values, slots, pages.key_scales, pages.value_scales,
+            one_bit=self._cache.one_bit,
+        )  # fmt: skip
 
     def _attend(self, op: Attend, step: "_Step", q: Real) -> Real:
         """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * hd]."""
-        keys, values = self._keys[op.layer], self._values[op.layer]
+        pages = self._layers[op.layer]
         group = op.heads // op.kv_heads
         out = np.empty((len(q), op.heads * op.head_dim), q.dtype)
-        for view in step.views:
+        for view in step.places[op.layer in self._windowed].views:
             count = len(view.rows)
             grouped = q[view.rows].reshape(count, op.kv_heads, group, op.head_dim)
             rows = grouped.transpose(1, 2, 0, 3).reshape(op.kv_heads, group * count, op.head_dim)
             partials = []
             for split in view.splits(op.window):
                 visible = None if split.visible is None else np.tile(split.visible, (group, 1))
-                k, v = split.read(keys, values)
-                partials.append(twins.attention(rows, k, v, visible, op.softcap, self._stable.product))
+                kept, product = split.read(pages), self._stable.product
+                scales = kept.key_scales, kept.value_scales
+                partials.append(twins.attention(rows, kept.keys, kept.values, visible, op.softcap, product, *scales))
             value = twins.attention_combine(partials).reshape(op.kv_heads, group, count, op.head_dim)
             out[view.rows] = value.transpose(2, 0, 1, 3).reshape(count, -1)
         return out
@@ -178,6 +222,7 @@ class NumpyExecutor:
             positions=last.positions[last.outputs] + np.int32(1),
             sequences=last.sequences[last.outputs],
             tables=last.tables,
+            windows=last.windows,
             outputs=np.arange(len(last.outputs), dtype=np.int32),
         )
 
@@ -192,31 +237,57 @@ class NumpyExecutor:
             raise UsageError(f"a batch asks for logits of a row beyond its {rows}")
         if batch.tokens.min() < 0 or batch.tokens.max() >= self.program.vocabulary:
             raise UsageError(f"a batch holds a token outside the vocabulary of {self.program.vocabulary}")
-        for index, table in enumerate(batch.tables):
+        self._check_tables(batch, batch.tables, self.pages)
+        if self.window_pages:
+            if len(batch.windows) != len(batch.tables):
+                raise UsageError(f"{len(batch.tables)} sequences came with {len(batch.windows)} window tables")
+            self._check_tables(batch, batch.windows, self.window_pages)
+        return batch
+
+    @staticmethod
+    def _check_tables(batch: Batch, tables: tuple[NDArray[np.int32], ...], pages: int) -> None:
+        for index, table in enumerate(tables):
             positions = batch.positions[batch.sequences == index]
             if len(positions) and int(positions.max()) >= len(table) * PAGE:
                 raise UsageError(f"position {positions.max()} lies beyond the {len(table)} pages of its table")
-            if len(table) and (table.min() < 0 or table.max() >= self.pages):
-                raise UsageError(f"a table names a page outside the pool of {self.pages}")
-        return batch
+            if len(table) and (table.min() < 0 or table.max() >= pages):
+                raise UsageError(f"a table names a page outside the pool of {pages}")
+
+    def _pool(self, group: int) -> PagePool:
+        if not 0 <= group < len(self._pools):
+            raise UsageError(f"page group {group} was named; this executor has {len(self._pools)}")
+        return self._pools[group]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Places:
+    """Where the rows of a step are stored in the pages of one group, and what of them they see."""
+
+    slots: NDArray[np.int64]  # of each row
+    views: list[View]
+
+    @classmethod
+    def of(cls, batch: Batch, tables: tuple[NDArray[np.int32], ...]) -> "_Places":
+        slots, views = np.empty(len(batch.tokens), np.int64), []
+        for index, table in enumerate(tables):
+            rows = np.flatnonzero(batch.sequences == index)
+            positions = batch.positions[rows]
+            slots[rows] = table[positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
+            for start in range(0, len(rows), QUERIES):
+                some = slice(start, start + QUERIES)
+                views.append(View(rows[some], positions[some], table))
+        return cls(slots, views)
 
 
 class _Step:
     """What all layers of one forward step share: where rows are stored, what they see, how they turn."""
 
-    def __init__(self, batch: Batch, dtype: type[np.floating[Any]]) -> None:
+    def __init__(self, batch: Batch, dtype: type[np.floating[Any]], *, windows: bool) -> None:
         self._batch = batch
         self._dtype = dtype
         self._rotations: dict[int, tuple[Real, Real]] = {}
-        self.slots = np.empty(len(batch.tokens), np.int64)  # of each row
-        self.views: list[View] = []
-        for index, table in enumerate(batch.tables):
-            rows = np.flatnonzero(batch.sequences == index)
-            positions = batch.positions[rows]
-            self.slots[rows] = table[positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
-            for start in range(0, len(rows), QUERIES):
-                some = slice(start, start + QUERIES)
-                self.views.append(View(rows[some], positions[some], table))
+        full = _Places.of(batch, batch.tables)
+        self.places = (full, _Places.of(batch, batch.windows) if windows else full)  # by page group
 
     def rotation(self, rope: Rope) -> tuple[Real, Real]:
         """cos and sin of the rows' positions."""

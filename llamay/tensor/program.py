@@ -165,3 +165,8 @@ class Program:
     def layers(self) -> tuple[Qkv, ...]:
         """The operations that write pages, by layer."""
         return tuple(op for op in self.operations if isinstance(op, Qkv))
+
+    @property
+    def windowed(self) -> frozenset[int]:
+        """The layers with a sliding window."""
+        return frozenset(op.layer for op in self.operations if isinstance(op, Attend) and op.window)

@@ -6,35 +6,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.tensor.batch import PAGE
+from llamay.tensor.pools import Kept, LayerPages
 from llamay.tensor.twins import SPLIT
-from llamay.tensor.twins.linear import Real
 
 Ints = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Positions [start, start + count) of a sequence, at most SPLIT of them."""
+    """The positions of one attention split that some query sees: from `first` on, counted from the split's start."""
 
-    count: int
+    first: int
     slots: slice | NDArray[np.int64]  # where they are in the pages; a slice when the pages follow each other
     visible: NDArray[np.bool_] | None  # [queries, SPLIT]; None: every query sees all SPLIT
 
-    def read(self, keys: Real, values: Real) -> tuple[Real, Real]:
-        """keys [kv_heads, hd, SPLIT] and values [kv_heads, SPLIT, hd], zeros where nobody can look.
+    def read(self, layer: LayerPages) -> Kept:
+        """Keys and values of SPLIT positions, zeros where nobody looks.
 
         The zeros matter: pages hold what earlier owners left, and 0 times a stale NaN is NaN.
+        What a window has left behind may have no page at all.
         """
-        if isinstance(self.slots, slice):
-            k, v = keys[:, :, self.slots], values[:, self.slots]
-        else:
-            k, v = keys.take(self.slots, axis=2), values.take(self.slots, axis=1)
-        if self.count == SPLIT:
-            return k, v
-        full_k = np.zeros((k.shape[0], k.shape[1], SPLIT), k.dtype)
-        full_v = np.zeros((v.shape[0], SPLIT, v.shape[2]), v.dtype)
-        full_k[:, :, : self.count], full_v[:, : self.count] = k, v
-        return full_k, full_v
+        return layer.look(self.slots, SPLIT, self.first)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,16 +47,19 @@ class View:
         return self._splits[window]
 
     def _split(self, start: int, window: int) -> Split:
-        count = min(SPLIT, int(self.positions[-1]) + 1 - start)
+        seen = max(start, int(self.positions[0]) - window + 1) if window else start  # the first any query sees
+        end = min(start + SPLIT, int(self.positions[-1]) + 1)
         positions = np.arange(start, start + SPLIT)
         visible = positions <= self.positions[:, None]
         if window:
             visible &= positions > self.positions[:, None] - window
-        return Split(count, self._slots(start, count), None if visible.all() else visible)
+        return Split(seen - start, self._slots(seen, end), None if visible.all() else visible)
 
-    def _slots(self, start: int, count: int) -> slice | NDArray[np.int64]:
-        pages = self.table[start // PAGE : -(-(start + count) // PAGE)].astype(np.int64)
+    def _slots(self, start: int, end: int) -> slice | NDArray[np.int64]:
+        """Of positions [start, end)."""
+        pages = self.table[start // PAGE : -(-end // PAGE)].astype(np.int64)
+        skipped = start % PAGE
         if (np.diff(pages) == 1).all():
-            first = int(pages[0]) * PAGE
-            return slice(first, first + count)
-        return (pages[:, None] * PAGE + np.arange(PAGE)).reshape(-1)[:count]
+            first = int(pages[0]) * PAGE + skipped
+            return slice(first, first + end - start)
+        return (pages[:, None] * PAGE + np.arange(PAGE)).reshape(-1)[skipped : skipped + end - start]

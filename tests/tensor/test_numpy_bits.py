@@ -86,8 +86,8 @@ def test_pages_left_dirty(name, named_case):
     program = program_of(named_case(name).path)
     table, ids = np.arange(PAGES, dtype=np.int32)[::-1].copy(), prompt(3, 40)
     clean, dirty = NumpyExecutor(program, PAGES), NumpyExecutor(program, PAGES)
-    for array in (*dirty._keys, *dirty._values):
-        array[:] = np.nan
+    for layer in dirty._layers:
+        layer.keys[:] = layer.values[:] = np.nan
     assert np.array_equal(in_chunks(dirty, ids, 9, table), in_chunks(clean, ids, 40, table))
 
 

@@ -5,6 +5,7 @@ checked against, float32 as the NumPy executor.  `T` tokens, `H` hidden size, `h
 """
 
 from llamay.tensor.twins.attention import SPLIT, Partial, attention, attention_combine
+from llamay.tensor.twins.cache import halves, shrink
 from llamay.tensor.twins.linear import activate, embed, head, linear, norm_add, residual, rms_norm, softcap
 from llamay.tensor.twins.rope import rope, rope_store, rotation
 from llamay.tensor.twins.sampling import pick
@@ -16,6 +17,7 @@ __all__ = [
     "attention",
     "attention_combine",
     "embed",
+    "halves",
     "head",
     "linear",
     "norm_add",
@@ -25,5 +27,6 @@ __all__ = [
     "rope",
     "rope_store",
     "rotation",
+    "shrink",
     "softcap",
 ]

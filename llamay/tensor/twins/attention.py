@@ -31,18 +31,27 @@ def attention(
     visible: NDArray[np.bool_] | None,
     cap: float = 0.0,
     product: Product = np.matmul,
+    key_scales: NDArray[np.float32] | None = None,
+    value_scales: NDArray[np.float32] | None = None,
 ) -> Partial:
     """One split: q [kv_heads, rows, hd] (scaled), keys [kv_heads, hd, S], values [kv_heads, S, hd].
 
     `visible` [rows, S] says which positions a row sees (None: all).  A row that sees nothing here
-    gets a peak of -3e38, so that combining adds exactly nothing.
+    gets a peak of -3e38, so that combining adds exactly nothing.  Scales [kv_heads, S] multiply
+    the keys or values of a position, where its page holds bytes.
     """
-    scores = softcap(product(q, keys), cap)
+    scores = product(q, keys)
+    if key_scales is not None:
+        scores = scores * key_scales[:, None]
+    scores = softcap(scores, cap)
     if visible is not None:
         scores = np.where(visible, scores, scores.dtype.type(MASKED))
     peak = scores.max(axis=-1, keepdims=True)
     weights = np.exp(scores - peak)
-    return Partial(peak, weights.sum(axis=-1, keepdims=True), product(weights, values))
+    total = weights.sum(axis=-1, keepdims=True)
+    if value_scales is not None:
+        weights = weights * value_scales[:, None]
+    return Partial(peak, total, product(weights, values))
 
 
 def attention_combine(partials: Sequence[Partial]) -> Real:

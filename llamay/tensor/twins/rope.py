@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.tensor.program import Qkv, Rope
+from llamay.tensor.twins.cache import halves, shrink
 from llamay.tensor.twins.linear import Real, rms_norm
 
 
@@ -26,12 +27,22 @@ def rope(x: Real, cos: Real, sin: Real) -> Real:
 
 
 def rope_store(
-    y: Real, op: Qkv, turn: tuple[Real, Real] | None, keys: Real, values: Real, slots: NDArray[np.int64]
+    y: Real,
+    op: Qkv,
+    turn: tuple[Real, Real] | None,
+    keys: NDArray[Any],
+    values: NDArray[Any],
+    slots: NDArray[np.int64],
+    key_scales: NDArray[np.float32] | None = None,
+    value_scales: NDArray[np.float32] | None = None,
+    *,
+    one_bit: bool = False,
 ) -> Real:
     """Finishes the fused product y [T, rows], also the epilogue `qkv`: head norms, rope, k and v into their pages.
 
     keys [kv_heads, hd, slots] and values [kv_heads, slots, hd] are one layer's pages, `slots` [T]
     says where the rows go (page * 16 + position % 16), `turn` is the rotation of their positions.
+    Pages of float16 take halves; those with scales [kv_heads, slots] are bytes (see `shrink`).
     Returns q [T, heads, hd] times the softmax scale.
     """
     heads = y.reshape(len(y), -1, op.head_dim)
@@ -42,6 +53,17 @@ def rope_store(
         k = rms_norm(k, op.k_norm.weight, op.k_norm.eps)
     if turn is not None:
         q, k = rope(q, *turn), rope(k, *turn)
-    keys[:, :, slots] = k.transpose(1, 2, 0)
-    values[:, slots] = v.transpose(1, 0, 2)
+    keys[:, :, slots] = _kept(k, keys, slots, key_scales, one_bit).transpose(1, 2, 0)
+    values[:, slots] = _kept(v, values, slots, value_scales, one_bit).transpose(1, 0, 2)
     return q * op.scale
+
+
+def _kept(
+    x: Real, pages: NDArray[Any], slots: NDArray[np.int64], scales: NDArray[np.float32] | None, one_bit: bool
+) -> NDArray[Any]:
+    """x [T, kv_heads, hd] as the pages keep it; its scales go to theirs at once."""
+    if scales is not None:
+        bytes, own = shrink(x, one_bit=one_bit)
+        scales[:, slots] = own.T
+        return bytes
+    return halves(x) if pages.dtype == np.float16 else x
