@@ -24,7 +24,7 @@ def ask(*words: str) -> list[str]:
 
 def test_commands_complete() -> None:
     assert set(ask("")) == {*cli.COMMANDS, "help"}
-    assert ask("ver") == ["version"]
+    assert ask("vers") == ["version"]
 
 
 def test_flags_complete_with_one_dash_and_two() -> None:
