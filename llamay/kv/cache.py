@@ -90,8 +90,8 @@ class Cache:
         self._make_room(needs, f"{len(held)} tokens")
         tables = []
         for need, first in zip(needs, firsts, strict=True):
-            holes = Table(np.zeros(first, np.int32), first)
-            tables.append(holes.grown(need.group.pages.take(need.missing)))
+            pages = np.concatenate((np.zeros(first, np.int32), need.group.pages.take(need.missing)))
+            tables.append(Table.of(pages, first))
             self._counters.taken += need.missing
         return self._open(held, tuple(tables))
 
@@ -174,11 +174,11 @@ class Cache:
         start = self.recompute_from(context, position)
         lost = context.tokens[start:position]
         pages = sized(start)
-        if start == position:
+        if self._sees(context, position):
             kept = tuple([table.cut(pages) for table in context.tables])
             for group, table in self._tables(context):
-                group.pages.drop(table.array[pages:])
-        else:  # the tree knows these, with the windows that the context has lost
+                group.pages.drop(table.array[max(pages, table.first) :])
+        else:  # the tree has these, with the windows that the context has not
             kept = self._tree.find(context.tokens[:start].tobytes()).tables
             for group, table in zip(self.groups, kept, strict=True):
                 group.pages.share(table.live)
@@ -194,7 +194,7 @@ class Cache:
         self._known(context)
         if not 0 <= position <= context.position:
             raise UsageError(f"context {context.id} has {context.position} tokens; it cannot go back to {position}")
-        if all(table.first <= group.first(position) for group, table in self._tables(context)):
+        if self._sees(context, position):
             return position
         return self._tree.known(context.tokens[:position].tobytes()) * PAGE
 
@@ -248,6 +248,10 @@ class Cache:
 
     def _tables(self, context: Context) -> list[tuple[Group, Table]]:
         return list(zip(self.groups, context.tables, strict=True))
+
+    def _sees(self, context: Context, position: int) -> bool:
+        """Whether the context still has every page that computing `position` needs."""
+        return all(min(table.first, sized(position)) <= group.first(position) for group, table in self._tables(context))
 
     def _make_room(self, needs: Sequence[Need], who: str) -> None:
         """Has the tree give up what the needs lack; OutOfMemory, changing nothing, where that cannot be enough."""

@@ -18,6 +18,12 @@ class Table:
     array: Ints  # [pages], read-only; page p holds positions 16p to 16p+15
     first: int = 0
 
+    @classmethod
+    def of(cls, array: Ints, first: int) -> "Table":
+        """Of an array that nobody writes to any more; 0 before `first`."""
+        array.flags.writeable = False
+        return cls(array, first)
+
     @property
     def live(self) -> Ints:
         """The pages it owns [pages - first]."""
@@ -35,19 +41,19 @@ class Table:
 
     def grown(self, pages: Ints) -> "Table":
         """With `pages` after its own."""
-        return _frozen(np.concatenate((self.array, pages)), self.first) if len(pages) else self
+        return Table.of(np.concatenate((self.array, pages)), self.first) if len(pages) else self
 
     def replaced(self, at: int, page: int) -> "Table":
         """With another page at index `at`."""
         array = self.array.copy()
         array[at] = page
-        return _frozen(array, self.first)
+        return Table.of(array, self.first)
 
     def holed(self, first: int) -> "Table":
         """With holes before page `first`."""
         array = self.array.copy()
         array[:first] = 0
-        return _frozen(array, first)
+        return Table.of(array, first)
 
 
 def sized(positions: int) -> int:
@@ -55,9 +61,4 @@ def sized(positions: int) -> int:
     return -(-positions // PAGE)
 
 
-def _frozen(array: Ints, first: int) -> Table:
-    array.flags.writeable = False
-    return Table(array, first)
-
-
-EMPTY = _frozen(np.empty(0, np.int32), 0)
+EMPTY = Table.of(np.empty(0, np.int32), 0)

@@ -56,8 +56,7 @@ class Tree:
             pages = np.concatenate([self._root.pages[0], *(node.pages[group.number] for node in nodes)])
             first = group.first(count * PAGE)
             pages[:first] = 0
-            pages.flags.writeable = False
-            tables.append(Table(pages, first))
+            tables.append(Table.of(pages, first))
         return Found(count, tuple(tables))
 
     def insert(self, tokens: bytes, tables: Sequence[Table]) -> int:
