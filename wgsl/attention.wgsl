@@ -2,7 +2,8 @@
 //#
 //# One pass with a running maximum, ${C} positions at a time.  Splits have fixed bounds, so
 //# the order of the sum depends on the position alone.  With one split the result is
-//# final; with more, `attention_combine` joins what this leaves.
+//# final; with more, `attention_combine` joins what this leaves.  No value is read that the
+//# token does not see: its share would be zero, but a page's earlier owner may have left a NaN.
 //% from "include/cache_format.wgsl" import element, unpacked with context
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
@@ -16,7 +17,7 @@
 //% endif
 //% include "include/reduce.wgsl"
 //% include "include/pages.wgsl"
-//% if reduce == "shared"
+//% if not broadcast
 var<workgroup> shares: array<f32, ${GQA * C}>;
 //% endif
 
@@ -106,8 +107,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     most${h} = top${h};
 //% for p in range(TPL)
     let e${h}_${p} = select(0.0, exp(max(z${h}_${p} - top${h}, -80.0)), ok${p});
-    let r${h}_${p} = e${h}_${p}${" * vs%d" % p if value_format == "q8" else ""};
-//% if reduce == "shared"
+    let r${h}_${p} = ${"select(0.0, e%d_%d * vs%d, ok%d)" % (h, p, p, p) if value_format == "q8" else "e%d_%d" % (h, p)};
+//% if not broadcast
     shares[${h * C + p * S}u + lane] = r${h}_${p};
 //% endif
 //% endfor
@@ -116,17 +117,20 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
     acc${h}_${v} *= fade${h};
 //% endfor
 //% endfor
-//% if reduce == "shared"
+//% if not broadcast
     workgroupBarrier();
 //% endif
 //% if broadcast
+//# the positions at hand are one page's; of those that are not seen the nearest is read, times zero
+    let base = value_at(page_of(table, c0), head, 0u, 0u) + lane;
+    let low = max(seen, c0) - c0;
+    let high = min(position - c0, 15u);
 //% for p in range(TPL)
     {
-      let page = page_of(table, min(c0 + ${p * S}u, position));
-      let base = value_at(page, head, c0 + ${p * S}u, 0u) + lane;
 //% for j in range(S)
+      let at${p}_${j} = base + clamp(${p * S + j}u, low, high) * ${D4}u;
 //% for v in range(VPL)
-      let v${p}_${j}_${v} = ${unpacked(value_format, "values[" ~ "base + " ~ (j * D4 + v * S) ~ "u" ~ "]")};
+      let v${p}_${j}_${v} = ${unpacked(value_format, "values[at%d_%d + %du]" % (p, j, v * S))};
 //% endfor
 //% for h in range(GQA)
       let e${h}_${p}_${j} = subgroupBroadcast(r${h}_${p}, ${j}u);
@@ -139,8 +143,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
 //% endfor
 //% else
     for (var j = 0u; j < ${C}u; j++) {
-      let page = page_of(table, min(c0 + j, position));
-      let base = value_at(page, head, c0 + j, 0u) + lane;
+      let t = clamp(c0 + j, seen, position);
+      let base = value_at(page_of(table, t), head, t, 0u) + lane;
 //% for v in range(VPL)
       if (lane + ${v * S}u < ${D4}u) {
         let value = ${unpacked(value_format, "values[" ~ "base + " ~ v * S ~ "u" ~ "]")};
