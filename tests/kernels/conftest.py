@@ -337,6 +337,15 @@ class Pool:
         theirs, _ = self.lay(what, format, np.ones(shape) * line)
         return int(((theirs == 0) & (words.reshape(theirs.shape) != POISON)).sum())
 
+    def dirty(self, what: str, format: str, words: Array, slots: Array) -> Array:
+        """The words with everything outside the given slots as bad as an earlier owner could leave it."""
+        shape = (self.kv_heads, self.head_dim, 1) if what == "keys" else (self.kv_heads, 1, self.head_dim)
+        line = np.ones(self.pages * 16)
+        line[slots] = 0
+        theirs, _ = self.lay(what, format, np.ones(shape) * (line if what == "keys" else line[:, None]))
+        bad = np.uint32(0x7E007E00 if format == "f16" else POISON)  # not-a-number, in each half
+        return np.where(theirs.reshape(words.shape) != 0, bad, words)
+
     def words(self, format: str) -> int:
         """Words of a head in a page."""
         return {"f32": 16 * self.head_dim, "f16": 8 * self.head_dim, "q8": 4 * self.head_dim + 16}[format]
