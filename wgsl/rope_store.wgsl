@@ -62,10 +62,10 @@ qkv[at + ${d}]
     }
 //% if one_bit
     let scale = group_sum(most, lane) / f32(dims.head_dim);
-    shrink = select(0.0, 1e30, scale > 0.0);
+    shrink = select(0.0, 1e30, scale > 1e-30);
 //% else
     let scale = group_max(most, lane) / 127.0;
-    shrink = select(0.0, 1.0 / scale, scale > 0.0);
+    shrink = select(0.0, 1.0 / scale, scale > 1e-30);  // a lesser head is kept as zeros
 //% endif
     if (lane == 0u) {
 //% set kept = "scale / 127.0" if one_bit else "scale"

@@ -22,7 +22,10 @@ fn key_scale_at(page: u32, head: u32, position: u32) -> u32 { return keys_from(p
 fn value_scale_at(page: u32, head: u32, position: u32) -> u32 { return values_from(page, head) + dims.head_dim * 4u + position % 16u; }
 //% endif
 //% if "f16" in (key_format, value_format)
-fn halves_of(v: vec4<f32>) -> vec2<u32> { return vec2<u32>(pack2x16float(v.xy), pack2x16float(v.zw)); }
+fn halves_of(v: vec4<f32>) -> vec2<u32> {
+  let h = clamp(v, vec4<f32>(-65504.0), vec4<f32>(65504.0));  // beyond the largest half WGSL promises nothing
+  return vec2<u32>(pack2x16float(h.xy), pack2x16float(h.zw));
+}
 fn from_halves(w: vec2<u32>) -> vec4<f32> { return vec4<f32>(unpack2x16float(w.x), unpack2x16float(w.y)); }
 //% endif
 //% if "q8" in (key_format, value_format)
