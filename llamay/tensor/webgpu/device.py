@@ -77,8 +77,7 @@ class Device:
     kernel that needs more fails here as it would on the smallest adapter.
     """
 
-    def __init__(self, adapter: Adapter, *, portable: bool = False, guarded: bool | None = None) -> None:
-        """`guarded` (None: for hardware) submits on a thread of its own, so that a loss cannot end the process."""
+    def __init__(self, adapter: Adapter, *, portable: bool = False) -> None:
         self.adapter = adapter
         features = [] if portable else [name for name in WANTED_FEATURES if name in adapter.features]
         limits = dict(PORTABLE)
@@ -90,7 +89,7 @@ class Device:
         except Exception as error:
             raise DeviceError(f"the adapter {adapter.name!r} gave no device: {error}") from error
         self.queue: Any = self.handle.queue
-        self.watch = Watch(adapter.name, self.handle, guarded=not adapter.software if guarded is None else guarded)
+        self.watch = Watch(adapter.name, self.handle)
         self.allocated = 0  # bytes of all buffers alive
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._layouts: dict[tuple[Any, ...], Any] = {}
@@ -179,8 +178,7 @@ class Device:
         try:
             encoder = self.handle.create_command_encoder()
             encoder.copy_buffer_to_buffer(buffer.handle, buffer.offset + offset, staging.handle, 0, whole)
-            self.submit(encoder)
-            self.watch.wait(staging.handle.map_async("READ_NOSYNC"), "reading a buffer back")
+            self.watch.wait(self.submit(encoder, staging.handle))
             return np.frombuffer(staging.handle.read_mapped(0, whole), dtype, count)
         finally:
             self.release([staging])
@@ -234,9 +232,9 @@ class Device:
         run.end()
         self.submit(encoder)
 
-    def submit(self, encoder: Any) -> None:
-        """Queues what an encoder recorded; raises DeviceLost, or DeviceError for commands that may not be submitted."""
-        self.watch.submit([self.watch.finish(encoder)])
+    def submit(self, encoder: Any, reads: Any = None) -> Any:
+        """Queues what an encoder recorded: see `Watch.submit`."""
+        return self.watch.submit(encoder, reads)
 
     def release(self, buffers: "Sequence[Buffer | Texture]") -> None:
         """Gives buffers' memory back; the device must be done with them."""

@@ -30,8 +30,13 @@ class Encoder:
         except (ImportError, AttributeError):
             self._calls = None
 
-    def submit(self, steps: Sequence[Step], copies: Sequence[tuple[Any, int, Any, int, int]] = ()) -> None:
-        """Runs the steps in order, then the copies (source, offset, target, offset, bytes)."""
+    def submit(
+        self, steps: Sequence[Step], copies: Sequence[tuple[Any, int, Any, int, int]] = (), reads: Any = None
+    ) -> Any:
+        """Runs the steps in order, then the copies (source, offset, target, offset, bytes).
+
+        Returns the promise that `reads`, a buffer copied to, can be read: see `Watch.submit`.
+        """
         self.device.check()
         encoder = self.device.handle.create_command_encoder()
         if steps:
@@ -46,10 +51,10 @@ class Encoder:
             run.end()
         for copy in copies:
             encoder.copy_buffer_to_buffer(*copy)
-        commands = [self.device.watch.finish(encoder)]
         start = time.perf_counter()
-        self.device.watch.submit(commands)
+        promise = self.device.submit(encoder, reads)
         self.meter.submitted(start, len(steps))
+        return promise
 
     def _record(self, run: Any, steps: Sequence[Step]) -> None:
         set_pipeline, set_group, dispatch = self._calls[:3]  # type: ignore[index]

@@ -124,10 +124,11 @@ class WebGPUExecutor:
 
     def collect(self) -> NDArray[np.int32]:
         """Token ids [steps, outputs] of the oldest submission."""
+        self.device.check()
         if not self._pending:
             raise UsageError("nothing was submitted")
         pending = self._pending[0]
-        self.device.watch.wait(pending.promise, "reading tokens back")  # interrupted, it stays the oldest
+        self.device.watch.wait(pending.promise)  # interrupted, it stays the oldest
         self._pending.popleft()
         words = np.frombuffer(pending.staging.read_mapped(), np.uint32)[: pending.steps * SLOTS].copy()
         pending.staging.unmap()
@@ -227,8 +228,7 @@ class WebGPUExecutor:
             self._taken += count
             target += count
             left -= count
-        self.encoder.submit(flat, copies)
-        promise = staging.map_async("READ_NOSYNC")
+        promise = self.encoder.submit(flat, copies, staging)
         self._pending.append(_Pending(staging, promise, steps, self._outputs))
 
     def _new_staging(self) -> Any:

@@ -74,8 +74,7 @@ class PageMover:
                 count = (end - start) * size
                 encoder.copy_buffer_to_buffer(buffer.handle, pages[start] * size, staging.handle, at, count)
                 at += count
-        self.device.submit(encoder)
-        self.device.watch.wait(staging.handle.map_async("READ_NOSYNC"), "reading pages back")
+        self.device.watch.wait(self.device.submit(encoder, staging.handle))
         words = np.frombuffer(staging.handle.read_mapped(copy=False), np.uint32)
         at = column = 0
         for size in self._bytes:

@@ -1,16 +1,22 @@
 """Submissions and waits of one device: they hear Ctrl-C, and a lost or closed device is an error that says so.
 
-Three facts about wgpu-native shape this.  An invalid submission aborts the process, while
-`finish` of a command encoder reports a lost device as an exception; so every submission
-goes through `finish` here.  A mapping that was accepted before a loss may report success;
-so a device is asked whether it still lives after every wait.  And a loss that a poll or a
-submission is the first to notice aborts: see `aborts`.
+What shapes this:
+
+- An invalid submission aborts the process, while finishing a command encoder reports a lost
+  device as an exception; so every submission is finished here first.
+- A loss that a submission or a poll is the first to notice aborts too: see `aborts`.
+- A submission may block for as long as the one before it takes, and it may run wgpu-py's
+  callbacks.  An interrupt that came in one of them would be swallowed, and a promise with it.
+  So submissions and mappings are made on a thread of their own, where no interrupts come.
+- A mapping that was accepted before a loss may report success; so the device is asked
+  whether it still lives after every wait.
 """
 
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +25,9 @@ import wgpu
 from llamay.errors import DeviceError, DeviceLost
 from llamay.tensor.webgpu import aborts
 
-TICK = 0.1  # seconds between looks at the device during a wait; an interrupt may wait as long on some systems
-ABORTED = (
-    "the driver gave it up in the middle of its work (a reset, a driver update, or a submission that took too long)"
-)
+TICK = 0.1  # seconds between looks at the device during a wait; on Windows an interrupt waits as long
+DEPTH = 3  # fenced submissions on their way at a time, so that the device never waits for the host
+ABORTED = "the driver gave it up in the middle of its work (a reset, a new driver, or a submission that took too long)"
 
 
 class _LossWords(logging.Handler):
@@ -39,29 +44,29 @@ class _LossWords(logging.Handler):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fence:
-    """A point in the queue."""
+class _Fence:
+    """The end of a submission: it writes the buffer, which can be mapped once it is done."""
 
     buffer: Any
     promise: Any
 
 
 class Watch:
-    """One device's submissions and waits.  `guarded` submits on a thread of its own, which may be parked by a loss."""
+    """One device's submissions and waits."""
 
-    def __init__(self, name: str, handle: Any, *, guarded: bool) -> None:
+    def __init__(self, name: str, handle: Any) -> None:
         self.name, self.handle = name, handle
         self._cause = ""  # set once the device is lost
         self._closed = False
         self._mark: Any = None
-        self._fences: list[Any] = []
+        self._fences: list[Any] = []  # buffers for fences to come
+        self._out: deque[_Fence] = deque()  # fences not yet reached
         self._words = _LossWords()
         logging.getLogger("wgpu").addHandler(self._words)
-        self._sender: _Sender | None = None
         poller = getattr(handle, "_poller", None)
-        if guarded and aborts.POSSIBLE and isinstance(poller, threading.Thread):
+        if isinstance(poller, threading.Thread):
             aborts.guard(poller, self._aborted)
-            self._sender = _Sender(self._aborted)
+        self._sender = _Sender(self._aborted)
 
     def check(self) -> None:
         """Raises DeviceError once the device is closed, DeviceLost once it is known to be gone; costs nothing else."""
@@ -73,7 +78,7 @@ class Watch:
     def alive(self) -> None:
         """Asks the device itself; raises as `check` does."""
         self.check()
-        self.finish(self.handle.create_command_encoder())
+        self._finish(self.handle.create_command_encoder())
 
     def told(self, error: Exception, doing: str) -> DeviceError:
         """What to raise for an error of wgpu."""
@@ -83,27 +88,24 @@ class Watch:
             return DeviceLost(f"{self.name} was lost: {self._cause}")
         return DeviceError(f"{self.name} failed at {doing}: {words}")
 
-    def finish(self, encoder: Any) -> Any:
-        """The encoder's command buffer; raises DeviceLost, or DeviceError for commands that may not be submitted."""
-        self.check()
-        try:
-            return encoder.finish()
-        except wgpu.GPUError as error:
-            raise self.told(error, "recording commands") from error
+    def submit(self, encoder: Any, reads: Any = None) -> Any:
+        """Queues what the encoder recorded; what it uses must be neither mapped nor destroyed.
 
-    def submit(self, commands: Sequence[Any]) -> None:
-        """Queues finished command buffers.  What they use must be neither mapped nor destroyed."""
+        With `reads`, a buffer it copies to, returns the promise that this can be read, for
+        `wait`.  Without, waits first while DEPTH such submissions are on their way.
+        """
         self.check()
-        if self._sender is None:
-            self.handle.queue.submit(commands)
-        else:
-            call = self._sender.send(lambda: self.handle.queue.submit(commands))
-            self._until(call.done)
-            if call.error is not None:
-                raise self.told(call.error, "submitting") from call.error
+        if reads is not None:
+            return self._send(self._finish(encoder), reads)
+        while len(self._out) >= DEPTH:
+            self._reach()
+        fence = self._fences.pop() if self._fences else self._new_fence()
+        encoder.copy_buffer_to_buffer(self._mark, 0, fence, 0, 16)
+        self._out.append(_Fence(fence, self._send(self._finish(encoder), fence)))
+        return None
 
-    def wait(self, promise: Any, doing: str) -> None:
-        """Waits for a promise of wgpu."""
+    def wait(self, promise: Any) -> None:
+        """Waits for what `submit` gave; interrupted, it may be waited for again."""
         event = getattr(promise, "_thread_event", None)
         if event is not None:  # without it (a wgpu-py that keeps it elsewhere) only the promise's own wait is left
             self._until(event)
@@ -111,34 +113,14 @@ class Watch:
             promise.sync_wait()
         except (RuntimeError, wgpu.GPUError) as error:
             self.alive()
-            raise self.told(error, doing) from error
+            raise self.told(error, "reading back") from error
         self.alive()
 
-    def fenced(self, encoder: Any) -> "Fence":
-        """Queues what the encoder recorded; `reach` waits for it and for all that was queued before."""
-        self.check()
-        buffer = self._fences.pop() if self._fences else self._new_fence()
-        encoder.copy_buffer_to_buffer(self._mark, 0, buffer, 0, 16)
-        self.submit([self.finish(encoder)])
-        return Fence(buffer, buffer.map_async("READ_NOSYNC"))
-
-    def reach(self, fence: "Fence") -> None:
-        """Waits for a fence, once; interrupted, it may be waited for again."""
-        self.wait(fence.promise, "waiting for work")
-        fence.buffer.unmap()
-        self._fences.append(fence.buffer)
-
     def idle(self) -> None:
-        """Waits until everything submitted is done."""
-        self.check()
-        self.reach(self.fenced(self.handle.create_command_encoder()))
-
-    def _new_fence(self) -> Any:
-        # a mapping waits for the last submission that used the buffer; wgpu-py 0.32 has no other way to ask
-        if self._mark is None:
-            self._mark = self.handle.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_SRC)
-        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-        return self.handle.create_buffer(size=16, usage=usage)
+        """Waits until everything submitted or written is done."""
+        self.submit(self.handle.create_command_encoder())
+        while self._out:
+            self._reach()
 
     def close(self) -> None:
         """From now on everything raises DeviceError."""
@@ -146,8 +128,43 @@ class Watch:
             return
         self._closed = True
         logging.getLogger("wgpu").removeHandler(self._words)
-        if self._sender is not None:
-            self._sender.stop()
+        self._sender.stop()
+
+    def _finish(self, encoder: Any) -> Any:
+        """The encoder's command buffer; raises DeviceLost, or DeviceError for commands that may not be submitted."""
+        try:
+            return encoder.finish()
+        except wgpu.GPUError as error:
+            raise self.told(error, "recording commands") from error
+
+    def _send(self, commands: Any, reads: Any) -> Any:
+        """Submits and maps on the sender's thread."""
+
+        def work() -> Any:
+            self.handle.queue.submit([commands])
+            return reads.map_async("READ_NOSYNC")
+
+        call = self._sender.send(work)
+        self._until(call.done)
+        if call.error is not None:
+            self.alive()
+            raise self.told(call.error, "submitting") from call.error
+        return call.promise
+
+    def _reach(self) -> None:
+        """Waits for the oldest fence."""
+        fence = self._out[0]
+        self.wait(fence.promise)
+        self._out.popleft()
+        fence.buffer.unmap()
+        self._fences.append(fence.buffer)
+
+    def _new_fence(self) -> Any:
+        # a mapping waits for the last submission that used the buffer; wgpu-py 0.32 has no other way to ask
+        if self._mark is None:
+            self._mark = self.handle.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_SRC)
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        return self.handle.create_buffer(size=16, usage=usage)
 
     def _until(self, event: threading.Event) -> None:
         while not event.wait(TICK):
@@ -160,23 +177,25 @@ class Watch:
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """Something to do on another thread, and what came of it."""
+    """A submission to make on another thread, and what came of it."""
 
-    work: Callable[[], None]
+    work: Callable[[], Any]
     done: threading.Event = field(default_factory=threading.Event)
+    promise: Any = None
     error: Exception | None = None
 
 
 class _Sender:
-    """A thread for calls that may be the last thing a thread does."""
+    """The thread that submits."""
 
     def __init__(self, aborted: Callable[[], None]) -> None:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._kept: list[Any] = []  # promises: wgpu calls what belongs to them even when nobody waits any more
         thread = threading.Thread(target=self._run, name="llamay-submit", daemon=True)
         aborts.guard(thread, aborted)
         thread.start()
 
-    def send(self, work: Callable[[], None]) -> _Call:
+    def send(self, work: Callable[[], Any]) -> _Call:
         call = _Call(work)
         self._calls.put(call)
         return call
@@ -187,7 +206,9 @@ class _Sender:
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
             try:
-                call.work()
+                call.promise = call.work()
+                self._kept = [promise for promise in self._kept if promise._state == "pending"] + [call.promise]
             except Exception as error:  # it is the caller's, who waits for it
                 call.error = error
             call.done.set()
+            del call

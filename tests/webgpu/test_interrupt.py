@@ -1,0 +1,53 @@
+"""Ctrl-C is heard while the device works, and leaves everything usable."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+CHILD = Path(__file__).with_name("loss_child.py")
+posix = pytest.mark.skipif(os.name != "posix", reason="a process of Windows cannot be sent Ctrl-C alone")
+HEARD = 0.3  # seconds; the machine may be busy, so the tests grant it a second more
+
+
+@pytest.fixture
+def model(adapter, named_case) -> Path:
+    return named_case("llama-gqa.f16").path
+
+
+def start(case: str, model: Path, word: str) -> subprocess.Popen[str]:
+    child = subprocess.Popen([sys.executable, str(CHILD), case, str(model)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline().strip() == word
+    return child
+
+
+@posix
+def test_a_long_wait_ends_at_once(model: Path) -> None:
+    child = start("interrupted_wait", model, "waiting")
+    time.sleep(0.5)
+    sent = time.perf_counter()
+    child.send_signal(signal.SIGINT)
+    out, _ = child.communicate(timeout=120)
+    assert json.loads(out) == {"interrupted": True}
+    assert time.perf_counter() - sent < HEARD + 1
+
+
+@posix
+def test_interrupts_at_any_moment_leave_the_session_as_good_as_new(model: Path) -> None:
+    child = start("interrupted_generations", model, "ready")
+    assert child.stdout is not None
+    pause = random.Random(5)
+    for _ in range(12):
+        time.sleep(pause.uniform(0.0, 0.15))
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline().strip() == "interrupted"
+    out, _ = child.communicate(timeout=120)
+    found = json.loads(out)
+    assert found["interrupts"] == 12 and found["wrong"] == 0 and found["text"]
