@@ -2,6 +2,7 @@
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ class WebGPUExecutor:
         rows: int = CHUNK,
         entries: int = 0,
     ) -> None:
-        self.device, self.program, self.pages = device, program, pages
+        self.device, self.program, self.pages, self.kv = device, program, pages, kv
         self.name = device.name
         self.numerics = f"{device.launch.numerics}.{kv}"
         height = max(device.launch.tokens)
@@ -134,6 +135,29 @@ class WebGPUExecutor:
         pending.staging.unmap()
         self._staging.append(pending.staging)
         return words.reshape(pending.steps, SLOTS)[:, : pending.outputs].astype(np.int32)
+
+    # -- pages
+
+    def page_bytes(self, group: int) -> int:
+        """Bytes of one page of a group over all its layers."""
+        return self._mover(group).page_bytes
+
+    def copy_pages(self, group: int, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copies page a over page b for each (a, b); see the protocol."""
+        self._mover(group).copy(pairs)
+
+    def read_pages(self, group: int, pages: Sequence[int]) -> NDArray[np.uint8]:
+        """The pages' bytes [pages, page_bytes]; see the protocol."""
+        return self._mover(group).read(pages).view(np.uint8)
+
+    def write_pages(self, group: int, pages: Sequence[int], data: NDArray[np.uint8]) -> None:
+        """Fills the pages with bytes [pages, page_bytes]; see the protocol."""
+        self._mover(group).write(pages, np.ascontiguousarray(data).view(np.uint32))
+
+    def _mover(self, group: int) -> PageMover:
+        if not 0 <= group < len(self.movers):
+            raise UsageError(f"page group {group} was named; this executor has {len(self.movers)}")
+        return self.movers[group]
 
     @property
     def dispatches(self) -> int:

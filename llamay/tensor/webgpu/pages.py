@@ -29,12 +29,17 @@ class PageMover:
         self.buffers: list[Buffer] = [memory.keys[n] for n in layers] + [memory.values[n] for n in layers]
         self._bytes = [memory.key_bytes[n] for n in layers] + [memory.value_bytes[n] for n in layers]
         self.page_bytes = sum(self._bytes)
+        self.pages = self.buffers[0].size // self._bytes[0] - 1 if self.buffers else 0  # but for that of padding rows
         self._between = device.buffer(max(self._bytes, default=4))  # WebGPU copies no buffer onto itself
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copies page a over page b for each (a, b); no b may also be an a."""
-        if {a for a, _ in pairs} & {b for _, b in pairs}:
-            raise UsageError("a page is both copied and written over in one call")
+        sources, targets = {a for a, _ in pairs}, [b for _, b in pairs]
+        self._check([*sources, *targets])
+        if sources & set(targets) or len(set(targets)) < len(targets):
+            raise UsageError("a page is both copied and written over in one call, or written over twice")
+        if not pairs:
+            return
         encoder = self.device.handle.create_command_encoder()
         for buffer, size in zip(self.buffers, self._bytes, strict=True):
             for source, target in pairs:
@@ -44,7 +49,10 @@ class PageMover:
 
     def read(self, pages: Sequence[int]) -> Words:
         """The pages' words [pages, page_bytes / 4], after everything submitted so far."""
+        self._check(pages)
         out = np.empty((len(pages), self.page_bytes // 4), np.uint32)
+        if not out.size:
+            return out
         at_once = max(1, STAGING // self.page_bytes)
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         staging = self.device.buffer(min(len(pages), at_once) * self.page_bytes, usage)
@@ -57,6 +65,7 @@ class PageMover:
 
     def write(self, pages: Sequence[int], words: Words) -> None:
         """Fills the pages with words [pages, page_bytes / 4]."""
+        self._check(pages)
         if words.shape != (len(pages), self.page_bytes // 4):
             raise UsageError(f"{len(pages)} pages hold words {(len(pages), self.page_bytes // 4)}, got {words.shape}")
         column = 0
@@ -65,6 +74,10 @@ class PageMover:
                 piece = words[start:end, column : column + size // 4]
                 self.device.write(buffer, piece, pages[start] * size)
             column += size // 4
+
+    def _check(self, pages: Sequence[int]) -> None:
+        if self.buffers and len(pages) and not 0 <= min(pages) <= max(pages) < self.pages:
+            raise UsageError(f"pages {min(pages)} to {max(pages)} were named; the pool has {self.pages}")
 
     def _read(self, pages: Sequence[int], staging: Buffer, out: Words) -> None:
         encoder = self.device.handle.create_command_encoder()
