@@ -101,5 +101,6 @@ class PageMover:
 
 def _runs(pages: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Index ranges [start, end) within which page numbers follow each other."""
-    breaks = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(pages)) if b != a + 1), len(pages)]
-    yield from pairwise(breaks)
+    if len(pages):
+        breaks = [0, *(i + 1 for i, (a, b) in enumerate(pairwise(pages)) if b != a + 1), len(pages)]
+        yield from pairwise(breaks)
