@@ -7,7 +7,7 @@ from llamay import __version__
 from llamay.bench import machine, probe
 from llamay.bench.measure import Figures, Progress, Width, measure, prompt_of, sweep
 from llamay.bench.probe import Parts
-from llamay.bench.target import KV_VALUE, Target, kv_bytes, weight_bytes
+from llamay.bench.target import Target, kv_bytes, weight_bytes
 from llamay.errors import UsageError
 from llamay.serve.session import CHUNK
 
@@ -152,5 +152,5 @@ def _memory(target: Target) -> Memory:
 
 def _bandwidth(target: Target, position: float, rate: float) -> Bandwidth:
     weights = weight_bytes(target)
-    keys_values = kv_bytes(target.program, position, KV_VALUE[target.kv])
+    keys_values = kv_bytes(target.program, position, target.kv)
     return Bandwidth(weights, keys_values, machine.copy_bandwidth(target), (weights + keys_values) * rate)

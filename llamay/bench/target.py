@@ -14,14 +14,13 @@ from llamay.quant import LAYOUTS
 from llamay.serve import devices, load
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE, Ints
+from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
 from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Matrix, Program, Qkv, Residual
 
 if TYPE_CHECKING:
     from llamay.tensor.webgpu.executor import WebGPUExecutor
-
-KV_VALUE = {"f32": 4, "f16": 2}  # bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -133,11 +132,15 @@ def weight_bytes(target: Target) -> int:
     return round(read * gpu.memory.weight_bytes / loaded)
 
 
-def kv_bytes(program: Program, position: float, value: int) -> float:
-    """Bytes of keys and values that one decode step reads at a position."""
-    attends = (op for op in program.operations if isinstance(op, Attend))
-    seen = ((op, min(position, op.window) if op.window else position) for op in attends)
-    return sum(2 * value * op.kv_heads * op.head_dim * length for op, length in seen)
+def kv_bytes(program: Program, position: float, kv: str) -> float:
+    """Bytes of keys and values that one decode step reads at a position, with a cache of the format `kv`."""
+    format = cache_format(kv)
+    total = 0.0
+    for op in program.operations:
+        if isinstance(op, Attend):
+            page = op.kv_heads * (format.key_bytes(op.head_dim) + format.value_bytes(op.head_dim))
+            total += page / PAGE * (min(position, op.window) if op.window else position)
+    return total
 
 
 def _context(settings: Settings, need: int) -> int:

@@ -148,8 +148,9 @@ def test_an_embedding_table_of_its_own_is_not_read_whole() -> None:
 
 def test_bytes_of_keys_and_values() -> None:
     program = Program((Attend(0, 8, 2, 64), Attend(1, 8, 4, 64, window=100)), 1, 1, 1000)
-    assert kv_bytes(program, 50, 4) == 2 * 4 * 64 * (2 * 50 + 4 * 50)
-    assert kv_bytes(program, 500, 2) == 2 * 2 * 64 * (2 * 500 + 4 * 100)
+    assert kv_bytes(program, 50, "f32") == 2 * 4 * 64 * (2 * 50 + 4 * 50)
+    assert kv_bytes(program, 500, "f16") == 2 * 2 * 64 * (2 * 500 + 4 * 100)
+    assert kv_bytes(program, 50, "q8") == 2 * (64 + 4) * (2 * 50 + 4 * 50)  # a scale for each head of each token
 
 
 def test_a_file(in_force: Settings, models: Path) -> None:
