@@ -1,86 +1,101 @@
-"""What a Cache must do, with nothing remembered that can be worked out: owners are lists, counts are taken anew each time."""
+"""What a Cache must do, remembering nothing that can be worked out: who owns a page is counted anew each time."""
 
 from collections import Counter
 
 PAGE = 16
 
 
+def pages(positions):
+    return -(-positions // PAGE)
+
+
+def prefixes(tokens):
+    return [tokens[: end + PAGE] for end in range(0, len(tokens) - PAGE + 1, PAGE)]
+
+
 class Reference:
-    def __init__(self, full: int, window: int = 0, span: int = 0) -> None:
-        self.sizes, self.spans = [full, window][: 1 + (span > 0)], [0, span]
-        self.contexts = {}  # id: [tokens, one list of pages a group, room]
-        self.tree = {}  # prefix in whole pages: [last use, its last page in each group]
-        self.next = self.uses = 0
-        self.copies = []  # (group, from, to)
+    def __init__(self, full, window=0, span=0):
+        self.sizes, self.spans, self.groups = [full, window], [0, span], range(1 + (span > 0))
+        self.contexts = {}  # id: [tokens, a list of pages (None: a hole) for each group, room]
+        self.tree = {}  # tokens of whole pages: [last use, for each group the page that holds the last 16]
+        self.next, self.uses, self.copies = 0, 0, []  # copies: (group, from, to)
 
     def owners(self, g, tree=True):
-        tables = [tables[g] for _, tables, _ in self.contexts.values()] + [[e[1][g] for e in self.tree.values() if tree]]
-        return Counter(page for table in tables for page in table if page is not None)
+        held = [tables[g] for _, tables, _ in self.contexts.values()] + [[e[1][g] for e in self.tree.values() if tree]]
+        return Counter(page for table in held for page in table if page is not None)
 
     def free(self, g):
         return sorted(set(range(self.sizes[g])) - set(self.owners(g)))
 
-    def first(self, g, position):
+    def first(self, g, position):  # the first page that computing a position needs
         return max(0, position - self.spans[g] + 1) // PAGE if g else 0
 
+    def tables(self, tokens):  # what the tree has of them
+        return [
+            [None] * self.first(g, len(tokens))
+            + [self.tree[prefix][1][g] for prefix in prefixes(tokens)[self.first(g, len(tokens)) :]]
+            for g in self.groups
+        ]
+
     def known(self, tokens):
-        whole = [tokens[:end] for end in range(0, len(tokens) + 1, PAGE)]
-        depth = next((d for d in range(1, len(whole)) if whole[d] not in self.tree), len(whole)) - 1
-        def usable(d):
-            return all(self.tree[whole[k]][1][g] is not None for g in range(len(self.sizes)) for k in range(self.first(g, d * PAGE) + 1, d + 1))
-        return PAGE * max(d for d in range(depth + 1) if usable(d))
+        ends = [0, *(len(prefix) for prefix in prefixes(tokens) if all(p in self.tree for p in prefixes(prefix)))]
+        return max(
+            end
+            for end in ends
+            if all(None not in t[self.first(g, end) :] for g, t in enumerate(self.tables(tokens[:end])))
+        )
 
     def use(self, tokens):
         self.uses += 1
-        for end in range(PAGE, len(tokens) + 1, PAGE):
-            self.tree[tokens[:end]][0] = self.uses
-
-    def found(self, tokens):
-        self.use(tokens)
-        entries = [self.tree[tokens[:end]][1] for end in range(PAGE, len(tokens) + 1, PAGE)]
-        return [[e[g] if k >= self.first(g, len(tokens)) else None for k, e in enumerate(entries)] for g in range(len(self.sizes))]
+        for prefix in prefixes(tokens):
+            self.tree[prefix][0] = self.uses
 
     def open(self, tokens, tables):
         self.contexts[self.next] = [tokens, tables, len(tokens)]
         self.next += 1
 
-    def give_up(self, g):
-        counts = self.owners(g)
-        leaves = [t for t in self.tree if not any(len(u) > len(t) and u[: len(t)] == t for u in self.tree)] if g == 0 else \
-            [t for t in self.tree if self.tree[t][1][g] is not None]
-        victim = min(leaves, key=lambda t: (counts[self.tree[t][1][g]] > 1, self.tree[t][0], len(t)))
-        if g == 0:
-            del self.tree[victim]
-        else:
-            self.tree[victim][1][g] = None
+    def match(self, tokens):
+        self.use(tokens[: self.known(tokens)])
+        self.open(tokens[: self.known(tokens)], self.tables(tokens[: self.known(tokens)]))
 
-    def reclaimable(self, g):
-        return len(self.owners(g)) - len(self.owners(g, tree=False))
+    def fork(self, id, n):
+        tokens, tables, _ = self.contexts[id]
+        for _ in range(n):
+            self.open(tokens, [table[: pages(len(tokens))] for table in tables])
 
-    def allocate(self, tokens):
-        pages, firsts = -(-len(tokens) // PAGE), [self.first(g, len(tokens)) for g in range(len(self.sizes))]
-        if not self.reserve([lambda counts, first=first: pages - first for first in firsts]):
-            return False
-        self.open(tokens, [[None] * first + self.free(g)[: pages - first] for g, first in enumerate(firsts)])
-        return True
+    def publish(self, id):
+        tokens, tables, _ = self.contexts[id]
+        for k, prefix in enumerate(prefixes(tokens)):
+            entry = self.tree.setdefault(prefix, [0, [None for _ in self.groups]])
+            entry[1] = [table[k] if page is None else page for page, table in zip(entry[1], tables, strict=True)]
+        self.use(tokens)
 
-    def reserve(self, needs):  # one function of the counts a group; False, changing nothing, where it cannot be
-        if any(need(self.owners(g, tree=False)) > self.sizes[g] - len(self.owners(g, tree=False)) for g, need in enumerate(needs)):
-            return False
-        for g, need in enumerate(needs):
-            while need(self.owners(g)) > len(self.free(g)):
-                self.give_up(g)
-        return True
+    def commit(self, id, tokens):
+        self.contexts[id][0] += tokens
+        for g, table in enumerate(self.contexts[id][1]):
+            table[: self.first(g, len(self.contexts[id][0]))] = [None] * self.first(g, len(self.contexts[id][0]))
 
-    def extend(self, id, count):
+    def rewind(self, id, position):
+        tokens, tables, _ = self.contexts[id]
+        whole = all(None not in table[self.first(g, position) : pages(position)] for g, table in enumerate(tables))
+        start = position if whole else self.known(tokens[:position])
+        if not whole:
+            self.use(tokens[:start])
+        kept = [table[: pages(start)] for table in tables] if whole else self.tables(tokens[:start])
+        self.contexts[id] = [tokens[:start], kept, start]
+        return tokens[start:position]
+
+    def extend(self, id, count):  # False, changing nothing, where an empty tree would leave too few pages
         tokens, tables, room = self.contexts[id]
-        at, missing = len(tokens) // PAGE, max(0, -(-(len(tokens) + count) // PAGE) - len(tables[0]))
-        partly = len(tokens) % PAGE > 0
-        needs = [lambda counts, g=g: missing + (partly and counts[tables[g][at]] > 1) for g in range(len(tables))]
-        if not self.reserve(needs):
+        at, missing = len(tokens) // PAGE, max(0, pages(len(tokens) + count) - len(tables[0]))
+
+        def needed(g, owners):
+            return missing + (len(tokens) % PAGE > 0 and owners[tables[g][at]] > 1)
+
+        if not self.reserve(needed):
             return False
         for g, table in enumerate(tables):
-            taken = self.free(g)[: needs[g](self.owners(g))]
+            taken = self.free(g)[: needed(g, self.owners(g))]
             if len(taken) > missing:
                 self.copies.append((g, table[at], taken[0]))
                 table[at] = taken.pop(0)
@@ -88,28 +103,32 @@ class Reference:
         self.contexts[id][2] = max(room, len(tokens) + count)
         return True
 
-    def commit(self, id, tokens):
-        self.contexts[id][0] += tokens
-        for g, table in enumerate(self.contexts[id][1]):
-            for k in range(self.first(g, len(self.contexts[id][0]))):
-                table[k] = None
+    def allocate(self, tokens):
+        firsts = [self.first(g, len(tokens)) for g in self.groups]
+        if not self.reserve(lambda g, owners: pages(len(tokens)) - firsts[g]):
+            return False
+        self.open(tokens, [[None] * firsts[g] + self.free(g)[: pages(len(tokens)) - firsts[g]] for g in self.groups])
+        return True
 
-    def fork(self, id, n):
-        tokens, tables, _ = self.contexts[id]
-        for _ in range(n):
-            self.open(tokens, [table[: -(-len(tokens) // PAGE)] for table in tables])
+    def reserve(self, needed):
+        if any(
+            needed(g, self.owners(g, tree=False)) > self.sizes[g] - len(self.owners(g, tree=False)) for g in self.groups
+        ):
+            return False
+        for g in self.groups:
+            while needed(g, self.owners(g)) > len(self.free(g)):
+                self.give_up(g)
+        return True
 
-    def rewind(self, id, position):
-        tokens, tables, _ = self.contexts[id]
-        whole = all(None not in table[self.first(g, position) : -(-position // PAGE)] for g, table in enumerate(tables))
-        start = position if whole else self.known(tokens[:position])
-        kept = [table[: -(-start // PAGE)] for table in tables] if whole else self.found(tokens[:start])
-        self.contexts[id] = [tokens[:start], kept, start]
-        return tokens[start:position]
+    def reclaimable(self, g):
+        return len(self.owners(g)) - len(self.owners(g, tree=False))
 
-    def publish(self, id):
-        tokens, tables, _ = self.contexts[id]
-        for k in range(len(tokens) // PAGE):
-            entry = self.tree.setdefault(tokens[: (k + 1) * PAGE], [0, [table[k] for table in tables]])
-            entry[1] = [table[k] if page is None else page for page, table in zip(entry[1], tables)]
-        self.use(tokens[: len(tokens) // PAGE * PAGE])
+    def give_up(self, g):  # those that come free first, then the least recently used, then the shortest
+        owners = self.owners(g)
+        inner = {u[:-PAGE] for u in self.tree}
+        held = [t for t, (_, found) in self.tree.items() if (t not in inner if g == 0 else found[g] is not None)]
+        victim = min(held, key=lambda t: (owners[self.tree[t][1][g]] > 1, self.tree[t][0], len(t)))
+        if g == 0:
+            del self.tree[victim]
+        else:
+            self.tree[victim][1][g] = None
