@@ -27,6 +27,10 @@ class Executor(Protocol):
     kv: str  # the cache format, as `llamay.tensor.cache` names it
     pages: int  # size of group 0's pool
     window_pages: int  # size of group 1's pool; 0: there is no such group
+    slots: int  # the most outputs a submission may have
+
+    def rows_at(self, position: int) -> int:
+        """The most rows that one step computes together, where the furthest of them stands at `position`."""
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Computes the batch and returns logits [outputs, vocabulary]."""

@@ -25,6 +25,7 @@ from llamay.tensor.view import View
 from llamay.tensor.weights import TILE, Plain, Tiled, sum_length
 
 QUERIES = 64  # tokens of one sequence whose attention is computed together
+ROWS = 1024  # token rows a step
 
 
 class NumpyExecutor:
@@ -36,6 +37,7 @@ class NumpyExecutor:
     """
 
     name = "numpy"
+    slots = 64
 
     def __init__(
         self,
@@ -84,6 +86,10 @@ class NumpyExecutor:
         self._ids = np.empty(0, np.int32)
         self._done: deque[NDArray[np.int32]] = deque()
 
+    def rows_at(self, position: int) -> int:
+        """The most rows of one step; more would only take more memory."""
+        return ROWS
+
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Computes the batch and returns logits [outputs, vocabulary]."""
         return self.logits(batch).astype(np.float32, copy=False)
@@ -113,6 +119,7 @@ class NumpyExecutor:
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
         """Sets the sampling of each output slot, and the tokens its penalties have seen so far."""
+        self._done.clear()
         self._samplings = samplings
         self._histories = histories
         self._recent = []

@@ -60,6 +60,7 @@ class WebGPUExecutor:
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
         self.memory = Memory(device, program, self.rows, pages, self.layout, window_pages, cache_format(kv))
         self.window_pages = window_pages if self.memory.windowed else 0
+        self.slots = self.memory.slots
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
         self.plan = Plan(self.memory, self.layout)
         self.encoder = Encoder(device)
@@ -73,6 +74,11 @@ class WebGPUExecutor:
         self._flat: dict[tuple[Any, ...], list[Step]] = {}
 
     # -- steps
+
+    def rows_at(self, position: int) -> int:
+        """The most rows of one step up to `position`: attention's splits must fit their buffer."""
+        splits = position // SPLIT + 1
+        return self.rows if splits == 1 else min(self.rows, max(1, self.memory.split_rows // splits))
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [outputs, vocabulary] of the batch's output rows."""
@@ -286,10 +292,7 @@ class WebGPUExecutor:
     def _chunk(self, batch: Batch, first: int) -> int:
         """How many rows from `first` on one step takes: attention's splits must fit their buffer."""
         count = min(self.rows, len(batch.tokens) - first)
-        splits = int(batch.positions[first : first + count].max()) // SPLIT + 1
-        if splits > 1:
-            count = min(count, max(1, self.memory.split_rows // splits))
-        return count
+        return min(count, self.rows_at(int(batch.positions[first : first + count].max())))
 
     def _write_rows(self, batch: Batch, first: int, count: int) -> None:
         height = max(self.device.launch.tokens)
