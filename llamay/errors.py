@@ -97,3 +97,38 @@ class TemplateError(LlamayError):
 
     exit_code = 8
     http_status = 400
+
+
+class QueueFull(LlamayError):
+    """More requests wait than the queue holds; the message gives the count.  Trying again later helps."""
+
+    http_status = 429
+
+
+class Closed(LlamayError):
+    """The engine was closed before the request was answered."""
+
+    http_status = 503
+
+
+class ContextFileError(LlamayError):
+    """A saved context was refused, or could not be written; nothing that was there before has changed."""
+
+    exit_code = 9
+    http_status = 400
+
+
+class MalformedContext(ContextFileError):
+    """The bytes contradict the format or a checksum; nothing of them was used."""
+
+
+class ContextMismatch(ContextFileError):
+    """A sound saved context of other weights, another KV format or other numerics; the message names both."""
+
+    http_status = 409
+
+
+class NoSuchContext(ContextFileError):
+    """No context is saved under that name; the message names those near it."""
+
+    http_status = 404

@@ -14,7 +14,7 @@ PREFIX = "LLAMAY_"
 CONFIG_VARIABLE = "LLAMAY_CONFIG"  # where config.toml lies, when not in the platform's folder
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, "LLAMAY_SOAK"})  # variables that are read elsewhere
 
-KV_FORMATS = ("f32", "f16")
+KV_FORMATS = ("f32", "f16", "vq8", "q8")  # those of llamay.tensor.cache, a test sees to it
 
 
 def _config_folder() -> Path:
@@ -27,6 +27,10 @@ def _config_folder() -> Path:
 
 def _models_folder() -> Path:
     return Path.home() / ".llamay" / "models"
+
+
+def _contexts_folder() -> Path:
+    return Path.home() / ".llamay" / "contexts"
 
 
 def _cache_folder() -> Path:
@@ -48,9 +52,10 @@ class Settings:
     backend: str = field(default="auto", metadata=_says("where to compute: auto, webgpu, webgpu:NAME or numpy"))
     model: str = field(default="", metadata=_says("the model commands use when none is named"))
     models: Path = field(default_factory=_models_folder, metadata=_says("the folder of installed models"))
+    contexts: Path = field(default_factory=_contexts_folder, metadata=_says("the folder of saved contexts"))
     cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
     context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096"))
-    kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32 or f16"))
+    kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32, f16, vq8 or q8"))
     require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
 
     def __post_init__(self) -> None:
@@ -58,7 +63,7 @@ class Settings:
         if word not in ("auto", "webgpu", "numpy") or (":" in self.backend and (word != "webgpu" or not name)):
             raise SettingsError(f"backend is {self.backend!r}; it may be auto, webgpu, webgpu:NAME or numpy")
         if self.kv not in KV_FORMATS:
-            raise SettingsError(f"kv is {self.kv!r}; it may be {' or '.join(KV_FORMATS)}")
+            raise SettingsError(f"kv is {self.kv!r}; it may be {', '.join(KV_FORMATS[:-1])} or {KV_FORMATS[-1]}")
         if self.context < 0:
             raise SettingsError(f"context is {self.context}; it may be 0 (the model's own) or a number of tokens")
 

@@ -18,8 +18,10 @@ class Lock:
     Text may be kept in the file (`write`, `read`): what a holder says about itself.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, variable: str = "LLAMAY_MODELS") -> None:
+        """`variable` names the setting that moves the folder, for the error where its file system has no locks."""
         self.path = path
+        self._variable = variable
         self._file: int | None = None
 
     def try_acquire(self) -> bool:
@@ -31,8 +33,8 @@ class Lock:
             except OSError as error:
                 os.close(file)
                 raise StoreError(
-                    f"{self.path} cannot be locked ({error.strerror}); the model folder must lie on a file system "
-                    "with locks (set LLAMAY_MODELS to a local one)"
+                    f"{self.path} cannot be locked ({error.strerror}); its folder must lie on a file system "
+                    f"with locks (set {self._variable} to a local one)"
                 ) from error
             if not taken:
                 os.close(file)
