@@ -258,11 +258,10 @@ class Device:
         """An error of wgpu inside says that it was `what` that did not fit, or that the device is gone."""
         try:
             yield
-        except wgpu.GPUOutOfMemoryError as error:
-            raise OutOfMemory(
-                f"{self.name} has no room for {what}; {self.allocated:,} bytes are in use there already"
-            ) from error
         except wgpu.GPUError as error:
+            if isinstance(error, wgpu.GPUOutOfMemoryError) or "Not enough memory" in str(error):
+                used = f"{self.allocated:,} bytes are in use there already"
+                raise OutOfMemory(f"{self.name} has no room for {what}; {used}") from error
             raise self.watch.told(error, f"making {what}") from error
 
     def _probe_subgroup(self) -> int:

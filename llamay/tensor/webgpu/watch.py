@@ -27,7 +27,7 @@ from llamay.tensor.webgpu import aborts
 
 TICK = 0.1  # seconds between looks at the device during a wait; on Windows an interrupt waits as long
 DEPTH = 3  # fenced submissions on their way at a time, so that the device never waits for the host
-ABORTED = "the driver gave it up in the middle of its work (a reset, a new driver, or a submission that took too long)"
+GONE = "the driver gave it up: a reset, a new driver, or work that took too long"
 
 
 class _LossWords(logging.Handler):
@@ -67,24 +67,34 @@ class Watch:
         if isinstance(poller, threading.Thread):
             aborts.guard(poller, self._aborted)
         self._sender = _Sender(self._aborted)
+        self._call: _Call | None = None  # on its way through the sender
 
     def check(self) -> None:
-        """Raises DeviceError once the device is closed, DeviceLost once it is known to be gone; costs nothing else."""
+        """Raises DeviceError once the device is closed, DeviceLost once it is known to be gone.
+
+        Comes before everything that touches the queue: a submission whose caller was interrupted is
+        awaited here, so that what follows it follows it.
+        """
         if self._closed:
             raise DeviceError(f"{self.name} was closed; open it anew to use it")
         if self._cause:
             raise DeviceLost(f"{self.name} was lost: {self._cause}")
+        if self._call is not None:
+            self._until(self._call.done)
+            self._call = None
 
     def alive(self) -> None:
         """Asks the device itself; raises as `check` does."""
-        self.check()
-        self._finish(self.handle.create_command_encoder())
+        if not self._closed and not self._cause:
+            self._finish(self.handle.create_command_encoder())
+        else:
+            self.check()
 
     def told(self, error: Exception, doing: str) -> DeviceError:
         """What to raise for an error of wgpu."""
         words = " ".join(str(error).split())
         if "is lost" in words:
-            self._cause = self._cause or self._words.words or words
+            self._cause = self._cause or f"{GONE} ({self._words.words or words})"
             return DeviceLost(f"{self.name} was lost: {self._cause}")
         return DeviceError(f"{self.name} failed at {doing}: {words}")
 
@@ -144,8 +154,10 @@ class Watch:
             self.handle.queue.submit([commands])
             return reads.map_async("READ_NOSYNC")
 
-        call = self._sender.send(work)
+        self._call = call = _Call(work)
+        self._sender.send(call)
         self._until(call.done)
+        self._call = None
         if call.error is not None:
             self.alive()
             raise self.told(call.error, "submitting") from call.error
@@ -172,7 +184,7 @@ class Watch:
 
     def _aborted(self) -> None:
         """Runs on the thread that is about to be parked."""
-        self._cause = ABORTED
+        self._cause = GONE
 
 
 @dataclass(slots=True, eq=False)
@@ -195,10 +207,8 @@ class _Sender:
         aborts.guard(thread, aborted)
         thread.start()
 
-    def send(self, work: Callable[[], Any]) -> _Call:
-        call = _Call(work)
+    def send(self, call: _Call) -> None:
         self._calls.put(call)
-        return call
 
     def stop(self) -> None:
         self._calls.put(None)
