@@ -53,7 +53,3 @@ class Config:
     attention_softcap: float = 0.0  # 0: off
     final_softcap: float = 0.0  # 0: off
     unread_keys: tuple[str, ...] = ()  # keys of this architecture in the file that change nothing here
-
-    def kv_bytes(self, bytes_a_value: int) -> int:
-        """Bytes of keys and values that one token adds over all layers."""
-        return 2 * sum(self.kv_heads) * self.head_dim * bytes_a_value

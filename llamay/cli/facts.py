@@ -8,6 +8,7 @@ from llamay import arch, model, tok
 from llamay.arch import Config
 from llamay.errors import LlamayError
 from llamay.gguf import Array, File
+from llamay.tensor.cache import CACHE_FORMATS, OFFERED
 from llamay.tok import Tokenizer
 
 Facts = dict[str, Any]
@@ -63,7 +64,9 @@ def network(config: Config) -> Facts:
         "sliding_window": max(config.windows),
         "sliding_layers": sum(1 for window in config.windows if window),
         "tied": config.tied,
-        "kv_bytes_a_token": {"f32": config.kv_bytes(4), "f16": config.kv_bytes(2)},
+        "kv_bytes_a_token": {
+            name: sum(config.kv_heads) * CACHE_FORMATS[name].token_bytes(config.head_dim) for name in OFFERED
+        },
         "unread_keys": list(config.unread_keys),
     }
 

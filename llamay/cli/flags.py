@@ -10,6 +10,9 @@ from llamay.errors import UsageError
 Completes = Literal["", "model", "file", "folder", "command", "shell"]
 
 
+KV_WORDS = "f32 (exact), f16, vq8 (8-bit values), q8 (both)"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that reads `-name value`, `-name=value` and `--name ...` the same way.
 
@@ -101,6 +104,13 @@ def argument(
 def json_flag(parser: argparse.ArgumentParser) -> argparse.Action:
     """Registers the flag every listing command has."""
     return flag(parser, "-json", action="store_true", help="print JSON on stdout")
+
+
+def kv_flag(parser: argparse.ArgumentParser) -> argparse.Action:
+    """Registers the flag of every command that computes."""
+    from llamay.settings import KV_FORMATS
+
+    return flag(parser, "-kv", choices=KV_FORMATS, metavar="F", help=f"how keys and values are kept: {KV_WORDS}")
 
 
 def long_name(action: argparse.Action) -> str:

@@ -94,6 +94,7 @@ def network_rows(network: "Facts") -> list[tuple[str, str]]:
 
     kv = network["kv_bytes_a_token"]
     whole = size(kv["f32"] * network["context"])
+    others = ", ".join(f"{name}: {bytes}" for name, bytes in kv.items() if name != "f32")
     rope = f"{network['rope_base']:.12g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
     if network["rope_scaling"]:
         rope += f", scaled {network['rope_scaling']}"
@@ -103,7 +104,7 @@ def network_rows(network: "Facts") -> list[tuple[str, str]]:
         ("head dim", str(network["head_dim"])),
         ("context", f"{network['context']} tokens"),
         ("rope base", rope),
-        ("KV bytes", f"{kv['f32']} a token (f16: {kv['f16']}), {whole} for the whole context"),
+        ("KV bytes", f"{kv['f32']} a token ({others}), {whole} for the whole context"),
     ]
     if network["sliding_layers"]:
         window = f"{network['sliding_window']} tokens in {network['sliding_layers']} of {network['layers']} layers"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from llamay.cli.flags import Parser, argument, flag, json_flag
+from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def configure(parser: Parser) -> None:
         help="tokens of a chunk (default: 512, or what the model takes)",
     )
     flag(parser, "-chunks", type=int, metavar="N", help="at most N chunks (default: all of the text)")
-    flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
+    kv_flag(parser)
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
     json_flag(parser)
 

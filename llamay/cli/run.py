@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from llamay.cli.flags import Parser, argument, flag
+from llamay.cli.flags import Parser, argument, flag, kv_flag
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def add_load_flags(parser: Parser) -> None:
         metavar="N",
         help="tokens of context (default: the model's, at most 4096)",
     )
-    flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
+    kv_flag(parser)
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
 
 

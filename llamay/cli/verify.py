@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from llamay.cli.flags import Parser, argument, flag, json_flag
+from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def configure(parser: Parser) -> None:
     argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
     flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
     flag(parser, "-prompt", type=int, metavar="N", help="tokens of the text (default: 288, or what fits)")
-    flag(parser, "-kv", choices=("f32", "f16"), metavar="F", help="how keys and values are kept: f32 or f16")
+    kv_flag(parser)
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
     json_flag(parser)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from llamay.errors import NoAdapter, UsageError
+from llamay.errors import NoAdapter
 from llamay.settings import Settings
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Program
@@ -50,18 +50,17 @@ def _listed() -> tuple[adapters.Adapter, ...]:
         return ()
 
 
-def executor(choice: Choice, program: Program, pages: int, settings: Settings) -> Executor:
-    """Loads the program into the chosen executor, with a pool of `pages` KV pages.
+def executor(choice: Choice, program: Program, pages: int, settings: Settings, *, window_pages: int = 0) -> Executor:
+    """Loads the program into the chosen executor, with a pool of `pages` KV pages in the format `settings.kv`.
 
-    Raises UsageError for a KV format it lacks, and DeviceError for what the device cannot do.
+    With `window_pages` layers with a sliding window have a pool of their own (see
+    `Executor`).  Raises DeviceError for what the device cannot do.
     """
-    if settings.kv != "f32":
-        raise UsageError(f"kv {settings.kv} was asked for; {choice.name} keeps keys and values as f32")
     if choice.adapter is None:
         from llamay.tensor.numpy import NumpyExecutor
 
-        return NumpyExecutor(program, pages)
+        return NumpyExecutor(program, pages, window_pages=window_pages, kv=settings.kv)
     from llamay.tensor.webgpu.device import Device
     from llamay.tensor.webgpu.executor import WebGPUExecutor
 
-    return WebGPUExecutor(Device(choice.adapter), program, pages)
+    return WebGPUExecutor(Device(choice.adapter), program, pages, window_pages=window_pages, kv=settings.kv)

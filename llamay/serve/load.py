@@ -109,7 +109,7 @@ def load(path: Path, settings: Settings) -> Loaded:
     """Opens the file, binds its weights and loads them into the executor the settings choose.
 
     Raises ModelFileError for a file that cannot be run, UsageError for a context beyond the
-    model's or a KV format the executor lacks, and DeviceError for what the device cannot do.
+    model's, and DeviceError for what the device cannot do.
     """
     start = time.perf_counter()
     file = gguf.open(path)

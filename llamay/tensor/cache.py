@@ -32,6 +32,10 @@ class CacheFormat:
         """Bytes of the values of one head in a page."""
         return _bytes(self.values, head_dim)
 
+    def token_bytes(self, head_dim: int) -> int:
+        """Bytes that one token adds to one kv head of one layer."""
+        return (self.key_bytes(head_dim) + self.value_bytes(head_dim)) // PAGE
+
 
 def _bytes(format: str, head_dim: int) -> int:
     return {"f32": 4 * PAGE * head_dim, "f16": 2 * PAGE * head_dim, "q8": PAGE * head_dim + 4 * PAGE}[format]

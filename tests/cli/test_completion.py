@@ -33,7 +33,7 @@ def test_flags_complete_with_one_dash_and_two() -> None:
 
 
 def test_values_complete() -> None:
-    assert ask("run", "-kv", "") == ["f32", "f16"]
+    assert ask("run", "-kv", "") == ["f32", "f16", "vq8", "q8"]
     assert ask("run", "--kv", "f1") == ["f16"]
     assert ask("run", "-m", "smo") == ["smollm2:latest"]
     assert ask("run", "") == ["smollm2:latest"]

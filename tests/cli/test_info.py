@@ -41,7 +41,9 @@ def test_json_holds_the_numbers(llamay: Run, tiny: Path, capsys: Captured) -> No
         assert network["heads"] == file.metadata["llama.attention.head_count"]
         assert network["context"] == file.metadata["llama.context_length"]
         values = network["layers"] * network["kv_heads"] * network["head_dim"] * 2
-        assert network["kv_bytes_a_token"] == {"f32": values * 4, "f16": values * 2}
+        scales = 4 * network["layers"] * network["kv_heads"]  # one for each head of each token
+        sizes = {"f32": values * 4, "f16": values * 2, "vq8": values * 5 // 2 + scales, "q8": values + 2 * scales}
+        assert network["kv_bytes_a_token"] == sizes
         assert sum(row["tensors"] for row in facts["quantisation"]) == len(file.tensors) == facts["tensors"]
         assert sum(row["bytes"] for row in facts["quantisation"]) == sum(t.nbytes for t in file.tensors.values())
         assert facts["bytes"] == tiny.stat().st_size

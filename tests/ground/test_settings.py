@@ -8,6 +8,7 @@ import pytest
 
 from llamay import cli, settings
 from llamay.errors import SettingsError
+from llamay.tensor.cache import OFFERED
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,10 @@ def test_paths_expand_and_an_empty_variable_is_unset(bare: Path, monkeypatch: py
     assert (made.models, made.kv) == (bare / "there", "f32")
 
 
+def test_kv_formats_are_those_of_the_executors() -> None:
+    assert settings.KV_FORMATS == OFFERED and settings.Settings().kv == OFFERED[0]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -63,7 +68,7 @@ def test_paths_expand_and_an_empty_variable_is_unset(bare: Path, monkeypatch: py
         ("kv = 1", "kv is 1; expected text"),
         ("require_webgpu = 2", "expected true or false"),
         ("[backend]\nx = 1", "expected text"),
-        ("kv = 'q8'", "it may be f32 or f16"),
+        ("kv = 'q1'", "it may be f32, f16, vq8 or q8"),
         ("context = -1", "context is -1"),
         ("backend = 'cuda'", "it may be auto, webgpu, webgpu:NAME or numpy"),
         ("backend = 'webgpu:'", "it may be"),

@@ -11,7 +11,7 @@ from llamay.gguf import Typed, ValueType
 from llamay.sample import Sampling
 from llamay.serve import load
 from llamay.serve.events import Done, Text
-from llamay.serve.session import Limits
+from llamay.serve.request import Limits
 from llamay.settings import Settings
 from llamay.tensor.webgpu import adapters
 
@@ -72,8 +72,14 @@ def test_what_cannot_be_run_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="'odd' is not supported"):
         load.load(path, NUMPY)
     path.unlink()
-    with pytest.raises(UsageError, match="f32"):
-        load.load(TINY, Settings(backend="numpy", kv="f16"))
+    with pytest.raises(UsageError, match="made for 256"):
+        load.load(TINY, Settings(backend="numpy", context=257))
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "vq8", "q8"])
+def test_keys_and_values_are_kept_as_asked(kv: str) -> None:
+    with load.load(TINY, Settings(backend="numpy", kv=kv)) as loaded:
+        assert loaded.executor.kv == kv and loaded.describe().endswith(f"kv {kv}")
 
 
 def test_it_may_be_closed_twice() -> None:
