@@ -12,7 +12,8 @@ from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
 from llamay.sample import Sampling
 from llamay.serve.events import Done, Timings
-from llamay.serve.session import Limits, Session
+from llamay.serve.request import Limits
+from llamay.serve.session import Session
 from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.program import Floats
 

@@ -8,7 +8,7 @@ from llamay.cli.terminal import plain
 from llamay.sample import Sampling
 from llamay.serve.events import Done
 from llamay.serve.load import Loaded, Prompt
-from llamay.serve.session import Limits
+from llamay.serve.request import Limits
 
 
 @dataclass(frozen=True, slots=True)

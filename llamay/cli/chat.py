@@ -11,7 +11,7 @@ from llamay.cli import answer, interrupt
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve.load import Loaded, Message
-from llamay.serve.session import Limits
+from llamay.serve.request import Limits
 
 PROMPT, MORE = ">>> ", "... "
 FENCE = '"""'

@@ -3,39 +3,20 @@
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
 from llamay.errors import ContextFull, LlamayError, UsageError
 from llamay.sample import Sampling, fresh_seed
-from llamay.serve.events import Done, Event, Reason, Text, Timings
+from llamay.serve.events import Done, Reason, Text, Timings
+from llamay.serve.request import Limits
+from llamay.serve.sequence import Decoder
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor
 
 CHUNK = 128  # prompt tokens a submission: long enough to keep a device busy, short enough for Ctrl-C
 MOST_STEPS = 8  # decode steps a submission
 BURST = 0.15  # seconds of decoding that may arrive at once
-
-
-class Decoder(Protocol):
-    """Turns token ids into text as they come; `llamay.tok.Decoder` is one."""
-
-    stopped: str | None  # the stop string that ended the text
-
-    def push(self, id: int) -> str:
-        """The text that becomes certain with this token."""
-
-    def finish(self) -> str:
-        """What is still held back, when no token follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When a generation ends, besides the model's own end token and the end of the context."""
-
-    tokens: int | None = None  # None: no count
-    ends: frozenset[int] = frozenset()  # the tokens that end a turn; empty: go on past them
 
 
 @dataclass(slots=True)
@@ -86,7 +67,7 @@ class Session:
 
     def generate(
         self, prompt: Sequence[int], sampling: Sampling, limits: Limits, decoder: Decoder, seed: int | None = None
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[Text | Done, None, None]:
         """Yields Text events and one Done.
 
         `decoder` also finds the stop strings.  `seed` None draws one; Done reports it.
@@ -116,7 +97,7 @@ class Session:
 
     def _generate(
         self, prompt: list[int], sampling: Sampling, limits: Limits, decoder: Decoder, room: int
-    ) -> Generator[Event, None, None]:
+    ) -> Generator[Text | Done, None, None]:
         count = room if limits.tokens is None else min(limits.tokens, room)
         clock = _Clock(len(prompt), self._reuse(prompt))
         reason: Reason = "context" if limits.tokens is None or limits.tokens > room else "length"
@@ -153,6 +134,7 @@ class Session:
             clock.first = clock.last = time.perf_counter()
             return
         self.executor.begin((sampling,), (np.array(prompt, np.int32),))
+        self._in_flight = 0  # begin has dropped what an interrupt left on the queue
         self._submit(self._prefill(prompt), 1, clock)
         self.held += prompt[len(self.held) :]
         queued = 1
@@ -204,6 +186,9 @@ class Session:
         while self._in_flight:
             try:
                 self.executor.collect()
+            except UsageError:
+                self._in_flight = 0  # an interrupt came between a submission and its count
+                return
             except LlamayError:
                 self._in_flight = 0  # the queue died with the device
                 raise

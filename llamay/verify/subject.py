@@ -9,7 +9,8 @@ from llamay.errors import LlamayError, UsageError
 from llamay.sample import Sampling
 from llamay.serve.events import Done
 from llamay.serve.load import Loaded
-from llamay.serve.session import Limits, Session
+from llamay.serve.request import Limits
+from llamay.serve.session import Session
 from llamay.tensor.batch import PAGE, Batch, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from llamay.errors import ContextFull, DeviceLost, UsageError
 from llamay.sample import Sampling
 from llamay.serve.events import Done, Event, Text
-from llamay.serve.session import Limits, Session
+from llamay.serve.request import Limits
+from llamay.serve.session import Session
 from llamay.tensor.batch import PAGE, Batch
 
 VOCABULARY = 97

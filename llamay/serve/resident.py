@@ -1,0 +1,137 @@
+"""One model by name: loaded or not, its queue, and what is to be done with it once it is there."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from llamay.errors import LlamayError
+from llamay.serve.events import Done
+from llamay.serve.scheduler import Model, Scheduler
+from llamay.serve.sequence import Sequence
+from llamay.serve.stats import ModelStats, RequestStats, State
+from llamay.serve.ticket import Ticket
+from llamay.serve.waiting import Waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Something to do on the engine's thread with a loaded model; exactly one of the two is called."""
+
+    do: Callable[[Scheduler], None]
+    fail: Callable[[LlamayError], None]
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """What the engine knows of one model name.  The engine's thread owns it."""
+
+    name: str
+    waiting: Waiting
+    model: Model | None = None
+    scheduler: Scheduler | None = None
+    loading: bool = False
+    calls: list[Call] = field(default_factory=list)  # for when it is loaded
+    handles: int = 0  # contexts that belong to somebody
+    used: float = field(default_factory=time.monotonic)  # when it last had something to do
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it should be loaded and is not."""
+        return self.scheduler is None and not self.loading and bool(self.calls or len(self.waiting))
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn would do something."""
+        return self.scheduler is not None and self.scheduler.busy
+
+    def ready(self, model: Model, scheduler: Scheduler) -> None:
+        """It has been loaded."""
+        self.loading, self.model, self.scheduler = False, model, scheduler
+        self.used = time.monotonic()
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call.do(scheduler)
+
+    def turn(self) -> None:
+        """Lets its requests go on.  Where a step fails, everyone in it does, and the model is given back."""
+        if self.scheduler is None:
+            return
+        try:
+            self.scheduler.turn()
+        except LlamayError as error:
+            self.unload(error)
+        except Exception as error:  # a fault of the program: the requests must hear of it, and others go on
+            told = LlamayError(f"a step of {self.name or 'the model'} failed: {type(error).__name__}: {error}")
+            told.__cause__ = error
+            self.unload(told)
+        self.used = time.monotonic()
+
+    def cancel(self, ticket: Ticket) -> None:
+        """Ends a request, wherever it is."""
+        if self.waiting.remove(ticket):
+            ticket.post(Done("cancel", ticket.clock.timings(), 0))
+        elif self.scheduler is not None and not ticket.done:
+            self.scheduler.cancel(ticket)
+
+    def unload(self, error: LlamayError) -> None:
+        """Gives the model back; who is not done fails with the error, who waits goes on waiting."""
+        model, scheduler, self.model, self.scheduler = self.model, self.scheduler, None, None
+        if scheduler is not None:
+            scheduler.fail(error)
+        if model is not None:
+            model.close()
+
+    def refuse(self, error: LlamayError) -> None:
+        """Fails everyone who waits."""
+        self.loading = False
+        for ticket in self.waiting.all():
+            self.waiting.remove(ticket)
+            ticket.fail(error)
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call.fail(error)
+
+    def stats(self) -> ModelStats | None:
+        """What it is doing, None while it is not loaded."""
+        scheduler = self.scheduler
+        if scheduler is None:
+            return None
+        now = time.perf_counter()
+        requests = [_sequence(one, slot, "decode", now) for slot, one in enumerate(scheduler.running)]
+        if scheduler.prefilling is not None:
+            requests.append(_sequence(scheduler.prefilling, None, "prefill", now))
+        requests += [_sequence(one, None, "paused", now) for one in scheduler.admission.paused]
+        requests += [_waiting(ticket, now) for ticket in self.waiting.all()]
+        return ModelStats(
+            name=self.name,
+            device=scheduler.executor.name,
+            slots=scheduler.most,
+            requests=tuple(requests),
+            waiting=len(self.waiting),
+            cache=scheduler.cache.stats(),
+            times=scheduler.times.copy(),
+        )
+
+
+def _sequence(one: Sequence, slot: int | None, state: State, now: float) -> RequestStats:
+    clock, context = one.ticket.clock, one.context
+    return RequestStats(
+        id=one.ticket.id,
+        client=one.ticket.asked.client,
+        state=state,
+        slot=slot,
+        context=None if context is None else context.id,
+        prompt=one.prompt,
+        cached=clock.cached,
+        held=one.held,
+        generated=one.generated,
+        waited=clock.admitted - clock.submitted,
+        seconds=now - clock.submitted,
+    )
+
+
+def _waiting(ticket: Ticket, now: float) -> RequestStats:
+    since = now - ticket.clock.submitted
+    return RequestStats(
+        ticket.id, ticket.asked.client, "waiting", None, None, len(ticket.asked.tokens), 0, 0, 0, since, since
+    )
