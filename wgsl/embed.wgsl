@@ -19,13 +19,11 @@ fn embed(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_inde
   var q = 0.0;
   if (mine) {
     let local = token - dims.row0;
-    let tile_at = local / ${height}u * (dims.steps * ${step}u);
+    let tile_at = local / ${height}u * ((dims.units + ${units - 1}u) / ${units}u * ${block}u);
     let r = local % ${height}u / ${R}u;
     let j = local % ${R}u;
     for (var unit = lane; unit * 32u < dims.width; unit += ${S}u) {
-      let super_block = unit / ${units}u;
-      let wl = super_block % ${KL}u * ${L}u + r;
-      let base = tile_at + super_block / ${KL}u * ${step}u;
+      let base = tile_at + unit / ${units}u * ${block}u;
       let b = base + ${head_vectors}u + unit % ${units}u * ${unit_vectors}u;
 //% for p in loads
       ${p}

@@ -3,8 +3,8 @@
 //# An invocation owns ${R} neighbouring rows of one of ${L} row lanes and, of the inner
 //# axis, the superblocks of one of ${KL} k-lanes; a workgroup does ${MT} tokens.  The
 //# order of the sum is: element by element within a group that shares a scale, group by
-//# group, then over the k-lanes.  It depends on nothing else.  Steps that pad a row read
-//# its last unit again, times zero: what lies behind may be another token's, and not finite.
+//# group, then over the k-lanes.  It depends on nothing else.  A k-lane that has no superblock
+//# in the last step does the row's last unit again and drops it: no lane may leave the loop early.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 //% include "include/stream.wgsl"
@@ -22,10 +22,10 @@ var<workgroup> partial_y: array<f32, ${S * R * MT}>;
 //% macro load(planes, base)
 //% for p in planes
 //% if p.pair
-let p_${p.name} = select(stream(${base} + ${p.offset}u + lane / 2u).xy, stream(${base} + ${p.offset}u + lane / 2u).zw, (lane & 1u) == 1u);
+let p_${p.name} = select(stream(${base} + ${p.offset}u + r / 2u).xy, stream(${base} + ${p.offset}u + r / 2u).zw, (r & 1u) == 1u);
 //% else
 //% for v in range(p.vectors)
-let p_${p.name}_${v} = stream(${base} + ${p.offset + v * S}u + lane);
+let p_${p.name}_${v} = stream(${base} + ${p.offset + v * L}u + r);
 //% endfor
 //% endif
 //% endfor
@@ -40,7 +40,7 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% else
   let r = lane;
 //% endif
-  let tile_at = tile * (dims.steps * ${step}u + ${R * L // 4 if bias else 0}u);
+  let tile_at = tile * (${"(dims.units + %du) / %du" % (units - 1, units) if units > 1 else "dims.units"} * ${block}u + ${R * L // 4 if bias else 0}u);
   let at = tile_at + ${R * L // 4 if bias else 0}u;
 //% for t in range(MT)
   let token${t} = group.y * ${MT}u + ${t}u;
@@ -52,17 +52,27 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //# one loop, also over superblocks: nested loops cost software adapters half their speed
 //% if units > 1
   for (var i = 0u; i < dims.steps * ${units}u; i++) {
-    let base = at + i / ${units}u * ${step}u;
-    let b = base + ${head_vectors}u + i % ${units}u * ${unit_vectors}u;
-    let unit = ${"min((i / %du * %du + kl) * %du + i %% %du, dims.units - 1u)" % (units, KL, units, units) if KL > 1 else "i"};
+//% if KL > 1
+    let mine = (i / ${units}u * ${KL}u + kl) * ${units}u + i % ${units}u;
+    let unit = min(mine, dims.units - 1u);
+//% else
+    let unit = i;
+//% endif
+    let base = at + unit / ${units}u * ${block}u;
+    let b = base + ${head_vectors}u + unit % ${units}u * ${unit_vectors}u;
     ${load(head, "base")}
 //% for j in range(R)
     ${open(j)}
 //% endfor
 //% else
   for (var i = 0u; i < dims.steps; i++) {
-    let b = at + i * ${step}u;
-    let unit = ${"min(i * %du + kl, dims.units - 1u)" % KL if KL > 1 else "i"};
+//% if KL > 1
+    let mine = i * ${KL}u + kl;
+    let unit = min(mine, dims.units - 1u);
+//% else
+    let unit = i;
+//% endif
+    let b = at + unit * ${block}u;
 //% endif
     {
       ${load(planes, "b")}
@@ -110,7 +120,8 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% endfor
 //% for t in range(MT)
 //% for j in range(R)
-      y${j}_${t} = ${fold(j, g, "a" ~ j ~ "_" ~ t ~ "_" ~ g, "s" ~ t ~ "_" ~ g, "y" ~ j ~ "_" ~ t)};
+//% set folded = fold(j, g, "a" ~ j ~ "_" ~ t ~ "_" ~ g, "s" ~ t ~ "_" ~ g, "y" ~ j ~ "_" ~ t)
+      y${j}_${t} = ${"select(y%d_%d, %s, mine == unit)" % (j, t, folded) if KL > 1 else folded};
 //% endfor
 //% endfor
 //% endfor

@@ -86,7 +86,8 @@ class Weights:
 
     @property
     def dims(self) -> dict[str, int]:
-        return {"steps": steps(FORMATS[self.type], self.values.shape[1], self.tile), "rows": len(self.values)}
+        rows, columns = self.values.shape
+        return {"steps": steps(FORMATS[self.type], columns, self.tile), "rows": rows, "units": up(columns, 32) // 32}
 
     @property
     def tiles(self) -> int:
@@ -226,7 +227,7 @@ class Lab:
             weights.type, variant.launch, weights.tile, tokens, epilogue,
             bias=weights.bias is not None, normed=normed, **more,
         )  # fmt: skip
-        numbers = {**weights.dims, "units": up(columns, 32) // 32, "x_stride": stride // 4, **dims}
+        numbers = {**weights.dims, "x_stride": stride // 4, **dims}
         read = {"w": weights, "x": self.inputs(x, max(len(x), up(count, tokens)), stride), **read}
         return self.run(
             variant, "linear", chosen, (weights.tiles, up(count, tokens) // tokens, 1), numbers, read, write

@@ -1,7 +1,7 @@
 """What a template needs to become the kernel for one tensor type, launch class and epilogue."""
 
 from llamay.quant import TensorType
-from llamay.tensor.webgpu.formats import FORMATS, Plane, Tile, plane_vectors, step_vectors
+from llamay.tensor.webgpu.formats import FORMATS, Plane, Tile, block_vectors, plane_vectors
 from llamay.tensor.webgpu.launch import Launch
 from llamay.wgsl import XYZW, Choice
 
@@ -11,7 +11,7 @@ def _offsets(planes: tuple[Plane, ...], tile: Tile) -> dict[str, int]:
     offsets, at = {}, 0
     for plane in planes:
         offsets[plane.name] = at
-        at += plane.per_lane(tile.rows) * tile.lanes // 4
+        at += plane.per_lane(tile.rows) * tile.row_lanes // 4
     return offsets
 
 
@@ -52,9 +52,9 @@ class _Dynamic:
         for i in range(max(plane.words, 1)):
             flat = f"(j * {plane.words}u + {i}u)" if plane.words else "(j / 2u)"
             if per_lane % 4:  # two lanes share a vec4
-                vector, part = f"wl / {4 // per_lane}u", f"wl % {4 // per_lane}u * {per_lane}u + {flat}"
+                vector, part = f"r / {4 // per_lane}u", f"r % {4 // per_lane}u * {per_lane}u + {flat}"
             else:
-                vector, part = f"{flat} / 4u * {self.tile.lanes}u + wl", f"{flat} % 4u"
+                vector, part = f"{flat} / 4u * {self.tile.row_lanes}u + r", f"{flat} % 4u"
             self.loads.append(f"let r_{plane.name}_{i} = stream({at} + {vector})[{part}];")
 
     def word(self, name: str, j: str, i: int) -> str:
@@ -77,7 +77,7 @@ def _shape(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
         "KL": tile.k_lanes,
         "G": format.group,
         "units": format.units,
-        "step": step_vectors(format, tile),
+        "block": block_vectors(format, tile),
         "head_vectors": plane_vectors(format.head, tile),
         "unit_vectors": plane_vectors(format.unit, tile),
         "reduce": launch.reduce,

@@ -5,7 +5,9 @@ of the matrix; its inner axis is cut into units of 32 elements, eight of them to
 superblock for the K types.  Each type splits a row's unit into planes: whole 32-bit
 words (`words`) or one 16-bit half (`words == 0`).  For row j of a lane, word i of a
 plane is flat index f = j * words + i of that lane; four at a time they form vec4s that
-lie `[vec4][lane]`, so that neighbouring lanes read neighbouring memory at any width.
+lie `[vec4][row lane]`, so that neighbouring lanes read neighbouring memory.  A superblock
+of all the tile's rows is one piece, whatever the number of k-lanes: they change no layout,
+and a row ends with its last superblock.
 The WGSL side of a type is `wgsl/quant/<name>.wgsl`.
 """
 
@@ -253,40 +255,45 @@ FORMATS: dict[TensorType, Format] = {
 
 def plane_vectors(planes: tuple[Plane, ...], tile: Tile) -> int:
     """vec4s that one unit (or superblock head) of a tile takes for these planes."""
-    return sum(plane.per_lane(tile.rows) for plane in planes) * tile.lanes // 4
+    return sum(plane.per_lane(tile.rows) for plane in planes) * tile.row_lanes // 4
 
 
-def step_vectors(format: Format, tile: Tile) -> int:
-    """vec4s of one step: a superblock of every k-lane."""
+def block_vectors(format: Format, tile: Tile) -> int:
+    """vec4s of one superblock of a tile."""
     return plane_vectors(format.head, tile) + format.units * plane_vectors(format.unit, tile)
 
 
+def blocks(format: Format, columns: int) -> int:
+    """Superblocks of rows of `columns` elements."""
+    return -(-columns // (UNIT * format.units))
+
+
 def steps(format: Format, columns: int, tile: Tile) -> int:
-    """Steps of the inner loop for rows of `columns` elements (the last one may be padding)."""
-    return -(-columns // (UNIT * format.units * tile.k_lanes))
+    """Steps of the inner loop, in each of which every k-lane does a superblock (or, at the end, some have none)."""
+    return -(-blocks(format, columns) // tile.k_lanes)
 
 
 def tile_vectors(format: Format, columns: int, tile: Tile, bias: bool) -> int:
     """vec4s of one whole tile."""
-    return (tile.height // 4 if bias else 0) + steps(format, columns, tile) * step_vectors(format, tile)
+    return (tile.height // 4 if bias else 0) + blocks(format, columns) * block_vectors(format, tile)
 
 
 def _lay(plane: Plane, values: Words | Halves, tile: Tile, per: int, count: int) -> Words:
-    """One plane of [rows, n, words] -> [tiles, steps, per, vec4s of the plane * 4] words.
+    """One plane of [rows, n, words] -> [tiles, superblocks, per, vec4s of the plane * 4] words.
 
-    `per` is how many times the plane comes a superblock; `count` the number of steps.
+    `per` is how many times the plane comes a superblock; `count` the number of superblocks.
     """
     rows = values.shape[0]
     tiles = -(-rows // tile.height)
     width = max(plane.words, 1)
-    full = np.zeros((tiles * tile.height, count * tile.k_lanes * per, width), values.dtype)
-    full[:rows, : values.shape[1]] = values.reshape(rows, values.shape[1], width)
-    shaped = full.reshape(tiles, tile.row_lanes, tile.rows, count, tile.k_lanes, per, width)
-    lanes = shaped.transpose(0, 3, 5, 4, 1, 2, 6).reshape(tiles, count, per, tile.lanes, tile.rows * width)
+    full = np.zeros((tiles * tile.height, count * per, width), values.dtype)
+    full[:rows] = values.reshape(rows, count * per, width)
+    shaped = full.reshape(tiles, tile.row_lanes, tile.rows, count, per, width)
+    lanes = shaped.transpose(0, 3, 4, 1, 2, 5).reshape(tiles, count, per, tile.row_lanes, tile.rows * width)
     words = np.ascontiguousarray(lanes).view(np.uint32)
     per_lane = plane.per_lane(tile.rows)
     if per_lane % 4 == 0:
-        words = words.reshape(tiles, count, per, tile.lanes, per_lane // 4, 4).transpose(0, 1, 2, 4, 3, 5)
+        words = words.reshape(tiles, count, per, tile.row_lanes, per_lane // 4, 4).transpose(0, 1, 2, 4, 3, 5)
     return np.ascontiguousarray(words).reshape(tiles, count, per, -1)
 
 
@@ -297,7 +304,7 @@ def pack(type: TensorType, raw: Raw, columns: int, tile: Tile, bias: NDArray[np.
     """
     format = FORMATS[type]
     split = format.split(raw)
-    count = steps(format, columns, tile)
+    count = blocks(format, columns)
     head = [_lay(plane, split[plane.name], tile, 1, count) for plane in format.head]
     unit = [_lay(plane, split[plane.name], tile, format.units, count) for plane in format.unit]
     units = np.concatenate(unit, -1)

@@ -127,7 +127,7 @@ class Plan:
         for stream in self.memory.streams(Linear((op.table,))):
             kernel = self.device.kernel("embed", **choices.embed(stream.type, self.launch, stream.tile))
             dims = self._dims.slot(
-                steps=stream.steps, rows=stream.rows, row0=stream.row0, y_stride=self.memory.hidden // 4,
+                units=-(-stream.columns // UNIT), rows=stream.rows, row0=stream.row0, y_stride=self.memory.hidden // 4,
                 partials=self.memory.partials, width=self.program.hidden, scale=op.scale, rows_at=source.rows_at,
             )  # fmt: skip
             group = self.device.bind(
