@@ -25,6 +25,7 @@ import numpy as np
 
 from llamay import __version__, arch, gguf, model, settings
 from llamay.bench import report, target
+from llamay.bench.synthetic import make
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve import devices, load
@@ -34,6 +35,10 @@ from llamay.verify.run import verify
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
 BUDGET = 230.0  # seconds for everything
+SPARE = 15.0  # of them, kept back
+KERNELS_SHARE, FIXTURES_SHARE = 0.3, 0.2  # of the budget, at most
+SWEPT = 2  # models whose prefill is measured by tile width
+SMALLEST_TOLD = 50_000_000  # bytes; the time of a smaller model says nothing about that of a larger one
 GREEDY = Sampling(temperature=0.0)
 TOLERANCE = 3e-4  # largest difference of a logit of the tiny models
 FIXTURE_PAGES = 8
@@ -69,6 +74,7 @@ class Check:
     steps: list[Step] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of `llamay verify`
     reports: list[dict[str, Any]] = field(default_factory=list)  # of `llamay bench`
+    taken: list[tuple[int, float]] = field(default_factory=list)  # bytes and seconds of the models so far
     adapter: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -118,8 +124,8 @@ def everything(check: Check) -> None:
     check.run("fixtures", lambda: fixtures(check))
     check.run("promises", lambda: promises(check))
     software = bool(check.adapter["type"] == "CPU")
-    for size in SIZES["short" if check.short else "software" if software else "gpu"]:
-        check.run(f"bench {size[0]}", lambda size=size: bench(check, *size))
+    for number, size in enumerate(SIZES["short" if check.short else "software" if software else "gpu"]):
+        check.run(f"bench {size[0]}", lambda size=size, number=number: bench(check, *size, widths=number < SWEPT))
 
 
 def adapter(check: Check) -> tuple[bool, str]:
@@ -146,7 +152,7 @@ def kernels(check: Check) -> tuple[bool | None, str]:
         return None, 'needs tests/kernels and pytest: a checkout, and pip install -e ".[dev]"'
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", str(folder)]
     environment = {**os.environ, settings.variable("backend"): check.settings.backend}
-    limit = max(10.0, check.left / 2)
+    limit = KERNELS_SHARE * BUDGET
     try:
         ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -170,19 +176,23 @@ def fixtures(check: Check) -> tuple[bool | None, str]:
     if chosen is None:
         return False, "no adapter"
     device = Device(chosen)
-    worst, wrong = 0.0, []
+    worst, wrong, done = 0.0, [], 0
+    until = time.monotonic() + FIXTURES_SHARE * BUDGET
     try:
         for path in paths:
+            if time.monotonic() > until:
+                break
             with gguf.open(path) as file:
                 program = model.bind(file, arch.describe(file)).program
                 executor = WebGPUExecutor(device, program, FIXTURE_PAGES, rows=64)
                 off, differ = compare(executor, references(path))
-            worst = max(worst, off)
+            worst, done = max(worst, off), done + 1
             if differ or not off <= TOLERANCE:
                 wrong.append(f"{path.stem} ({off:.1e}{', other tokens' if differ else ''})")
     finally:
         device.close()
-    note = f"{len(paths)} models, largest difference of a logit {worst:.1e} (bound {TOLERANCE:.0e})"
+    count = f"{done} models" if done == len(paths) else f"{done} of {len(paths)} models, then their time was up"
+    note = f"{count}, largest difference of a logit {worst:.1e} (bound {TOLERANCE:.0e})"
     return not wrong, f"{note}; wrong: {', '.join(wrong)}" if wrong else note
 
 
@@ -224,12 +234,17 @@ def promises(check: Check) -> tuple[bool | None, str]:
     return not red, f"red: {', '.join(red)}" if red else f"{len(check.rows)} rows green"
 
 
-def bench(check: Check, spec: str, prompt: int, generated: int, reps: int) -> tuple[bool | None, str]:
-    """One synthetic model: prefill with each tile width, decode, share of the bandwidth."""
-    if check.left < 20:
-        return None, f"left out: {check.left:.0f} s of {BUDGET:.0f} are left"
+def bench(check: Check, spec: str, prompt: int, generated: int, reps: int, *, widths: bool) -> tuple[bool | None, str]:
+    """One synthetic model: prefill (with `widths` by each tile width, too), decode, share of the bandwidth."""
+    size = make(spec).bytes
+    expected = max((seconds * size / before for before, seconds in check.taken), default=0.0)
+    if expected > check.left - SPARE:
+        return None, f"left out: it might take {expected:.0f} s, and {max(check.left, 0):.0f} of {BUDGET:.0f} are left"
+    start = time.monotonic()
     with target.open_synthetic(spec, check.settings, prompt + generated) as made:
-        found = report.run(made, prompt, generated, reps, lambda what: None, widths=True).as_json()
+        found = report.run(made, prompt, generated, reps, lambda what: None, widths=widths).as_json()
+    if size > SMALLEST_TOLD:
+        check.taken.append((size, time.monotonic() - start))
     check.reports.append(found)
     odd = [str(width["tokens"]) for width in found["sweep"] if not width["same"]]
     note = f"prefill {found['prefill']['best']:.0f}, decode {found['decode']['best']:.1f} tok/s"

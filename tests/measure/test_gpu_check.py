@@ -91,9 +91,15 @@ def test_without_an_adapter(
 
 def test_time_that_is_up_leaves_models_out(script: ModuleType, check: Any) -> None:
     check.start -= script.BUDGET
-    good, note = script.bench(check, "tiny:q8_0", 8, 4, 1)
+    good, note = script.bench(check, "tiny:q8_0", 8, 4, 1, widths=False)
     assert good is None and "left out" in note
     assert check.reports == []
+
+
+def test_a_model_that_would_take_too_long_is_left_out(script: ModuleType, check: Any) -> None:
+    check.taken.append((10_000, 5.0))
+    good, note = script.bench(check, "tiny:q8_0", 8, 4, 1, widths=False)
+    assert good is None and "it might take" in note
 
 
 def test_sizes_can_be_made(script: ModuleType) -> None:
