@@ -16,7 +16,7 @@ from llamay.kv.table import sized
 
 Bytes = NDArray[np.uint8]
 
-CHUNK = 16 << 20  # bytes handed out at a time, or one page
+CHUNK = 6 << 20  # bytes handed out at a time, or one page
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ from llamay.tensor.batch import PAGE
 from llamay.tensor.executor import Executor
 from llamay.tensor.tail import clear_tail
 
-CHUNK = 16 << 20  # bytes read from the executor at a time, or one page
+CHUNK = 6 << 20  # bytes read from the executor at a time, or one page: what fits caches costs a third
 
 
 @dataclass(frozen=True, slots=True)
