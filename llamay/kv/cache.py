@@ -32,6 +32,8 @@ class Cache:
     not change.  A method that raises has changed nothing, except that `extend` and `allocate`
     may have made the tree give up prefixes where `copy` itself failed.
     A context keeps its pages until it is dropped: only the tree gives pages up by itself.
+    Calling any method while steps are in flight is safe, as what is queued later runs later: a page
+    given back may be handed out at once.  What is not: to queue further steps with tables from before.
     """
 
     def __init__(

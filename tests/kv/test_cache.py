@@ -229,6 +229,7 @@ def test_rewind_past_a_freed_window_says_what_to_compute_again():
     assert list(lost) == tokens[48:60] and context.position == context.room == 48 and len(pages(context)) == 3
     write(pool, context, list(lost))
     assert list(context.tokens) == tokens[:60]
+    assert list(pool.rewind(context, 48)) == [] and context.tables[1].first == 1  # exactly where the tree has it
     lost = pool.rewind(context, 30)  # no prefix below 48 has a window
     assert list(lost) == tokens[:30] and context.position == 0
     assert list(pool.rewind(context, 0)) == []
@@ -257,6 +258,36 @@ def test_the_tree_gives_up_windows_but_keeps_the_rest():
     assert pool.known([1] * 64) == 0 and pool.stats().nodes == 1 and pool.stats().groups[0].tree == 4
 
 
+def test_windows_go_from_the_least_recently_used_prefix_its_first_page_first():
+    pool, _ = cache(40, 12, 64)
+    for end in (2, 3):
+        context = filled(pool, [1] * 32 + [end] * 16)
+        pool.publish(context)
+        pool.drop(context)
+    pool.drop(pool.match([1] * 32 + [2] * 16)[0])
+    assert pool.evict(1, group=1) == 1 and pool.known([1] * 32 + [3] * 16) == 32
+    assert pool.evict(1, group=1) == 1 and pool.known([1] * 16) == 0
+    assert pool.stats().groups[0].tree == 4
+
+
+def test_a_hole_anywhere_in_the_window_ends_what_is_known():
+    pool, _ = cache(40, 12, 18)
+    context = filled(pool, [1] * 64)
+    pool.publish(context)  # position 64 sees 47 to 63: one token of page 2, and page 3
+    pool.drop(context)
+    assert pool.known([1] * 64) == 64 and pool.evict(1, group=1) == 1
+    assert pool.known([1] * 64) == 0 and pool.stats().groups[1].tree == 1
+
+
+def test_a_lone_context_may_fill_the_window_pool_too():
+    pool, copies = cache(20, 2, 32)
+    context = filled(pool, [1] * 32)
+    pool.publish(context)
+    pool.rewind(context, 31)
+    write(pool, context, [2])
+    assert copies == [(0, 1, 2)] and pool.stats().groups[1].both == 0  # only there the pool was full
+
+
 def test_a_split_leaves_windows_with_the_half_they_are_in():
     pool, _ = cache(40, 12, 64)
     context = filled(pool, [1] * 64)
@@ -266,6 +297,11 @@ def test_a_split_leaves_windows_with_the_half_they_are_in():
     assert pool.match([1] * 32 + [2] * 16)[1] == 32
     pool.check_integrity()
     assert pool.stats().nodes == 2
+    pool, _ = cache(40, 12, 20)
+    for end in (2, 3):
+        pool.publish(filled(pool, [1] * 32 + [end] * 64, chunk=16))  # no window is left in what they share
+        pool.check_integrity()
+    assert pool.stats().nodes == 3
 
 
 def test_allocate_gives_pages_of_its_own():
