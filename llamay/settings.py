@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +15,7 @@ PREFIX = "LLAMAY_"
 CONFIG_VARIABLE = "LLAMAY_CONFIG"  # where config.toml lies, when not in the platform's folder
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, "LLAMAY_SOAK"})  # variables that are read elsewhere
 
+_SIZE = re.compile(r"\d+(\.\d+)?[MmGg]")
 KV_FORMATS = ("f32", "f16", "vq8", "q8")  # those of llamay.tensor.cache, a test sees to it
 
 
@@ -56,6 +58,9 @@ class Settings:
     cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
     context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096"))
     kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32, f16, vq8 or q8"))
+    device_memory: str = field(
+        default="", metadata=_says("what of the device's memory a model may take, as in 6G or 800M; empty: what is free")
+    )
     require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
 
     def __post_init__(self) -> None:
@@ -64,8 +69,18 @@ class Settings:
             raise SettingsError(f"backend is {self.backend!r}; it may be auto, webgpu, webgpu:NAME or numpy")
         if self.kv not in KV_FORMATS:
             raise SettingsError(f"kv is {self.kv!r}; it may be {', '.join(KV_FORMATS[:-1])} or {KV_FORMATS[-1]}")
+        if self.device_memory and not _SIZE.fullmatch(self.device_memory):
+            raise SettingsError(f"device_memory is {self.device_memory!r}; it may be a size such as 6G or 800M, or empty")
         if self.context < 0:
             raise SettingsError(f"context is {self.context}; it may be 0 (the model's own) or a number of tokens")
+
+    @property
+    def device_bytes(self) -> int:
+        """`device_memory` in bytes, 0 where it is left to the system."""
+        if not self.device_memory:
+            return 0
+        number, unit = self.device_memory[:-1], self.device_memory[-1].upper()
+        return int(float(number) * {"M": 1 << 20, "G": 1 << 30}[unit])
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,26 @@ class Device:
             )
         self.flush()
 
+    def fill(self, size: int, pieces: Iterator[NDArray[np.uint8]]) -> Buffer | Texture:
+        """Memory of `size` bytes for weights, in the kind the launch class reads, written piece by piece."""
+        if not self.launch.textures:
+            buffer, at = self.buffer(size), 0
+            for piece in pieces:
+                self.write(buffer, piece, at)
+                self.flush()
+                at += piece.nbytes
+            return buffer
+        texture, row, rest = self.texture(size), 0, np.zeros(0, np.uint8)
+        for piece in pieces:
+            data = np.concatenate([rest, piece]) if rest.size else piece
+            whole = data.nbytes // (16 * TEXELS)
+            if whole:
+                self.write_rows(texture, row, data[: whole * 16 * TEXELS])
+            row, rest = row + whole, data[whole * 16 * TEXELS :]
+        if rest.size:
+            self.write_rows(texture, row, np.concatenate([rest, np.zeros(-rest.nbytes % (16 * TEXELS), np.uint8)]))
+        return texture
+
     def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
         """Copies bytes into a buffer, in pieces so that the staging memory stays small."""
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)

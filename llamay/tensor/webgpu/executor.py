@@ -15,6 +15,7 @@ from llamay.sample import Sampling
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import cache_format
 from llamay.tensor.program import Program
+from llamay.tensor.webgpu import budget
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.encode import Encoder, Step
 from llamay.tensor.webgpu.launch import SPLIT
@@ -50,7 +51,9 @@ class WebGPUExecutor:
         kv: str = "f32",
         rows: int = CHUNK,
         entries: int = 0,
+        allowed: int = 0,
     ) -> None:
+        """`allowed` bytes may be taken of the device, 0 for what the system tells; raises OutOfMemory beyond it."""
         self.device, self.program, self.pages, self.kv = device, program, pages, kv
         self.name = device.name
         self.numerics = f"{device.launch.numerics}.{kv}"
@@ -58,7 +61,9 @@ class WebGPUExecutor:
         self.rows = -(-rows // height) * height
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
-        self.memory = Memory(device, program, self.rows, pages, self.layout, window_pages, cache_format(kv))
+        parts = (program, self.rows, pages, self.layout, window_pages, cache_format(kv))
+        budget.check(device, budget.need(device, *parts), budget.have(device.adapter, allowed), pages * PAGE)
+        self.memory = Memory(device, *parts)
         self.window_pages = window_pages if self.memory.windowed else 0
         self.slots = self.memory.slots
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
@@ -269,8 +274,8 @@ class WebGPUExecutor:
 
     def _check(self, batch: Batch) -> None:
         most = int(batch.positions.max(initial=0))
-        if most >= self.program.context:
-            raise ContextFull(f"position {most} lies outside the context of {self.program.context}")
+        if most >= self.memory.positions:
+            raise ContextFull(f"position {most} lies outside the context of {self.memory.positions}")
         need = np.zeros(len(batch.tables), np.int64)
         np.maximum.at(need, batch.sequences, batch.positions // PAGE + 1)
         self._check_tables(batch.tables, need, self.pages)

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import CACHE_FORMATS, CacheFormat
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Program, Qkv, Residual, Rope
 from llamay.tensor.webgpu import weights
@@ -12,6 +13,7 @@ from llamay.tensor.webgpu.weights import Stream
 
 PARTS = 32 << 20  # bytes for the attention splits of one step
 LOGITS = 64 << 20  # bytes for the logits of one step, but at least one row
+TURNS = 1024  # positions of a rope table computed at a time
 
 
 def padded(columns: int) -> int:
@@ -38,6 +40,7 @@ class Memory:
         cache: CacheFormat = CACHE_FORMATS["f32"],
     ) -> None:
         self.device, self.program, self.rows, self.cache = device, program, rows, cache
+        self.positions = min(program.context, pages * PAGE)  # a sequence may have
         self.partials = -(-program.hidden // device.launch.tile.height)
         self._streams: dict[str, tuple[Stream, ...]] = {}
         self._turns: dict[int, Buffer] = {}
@@ -145,14 +148,17 @@ class Memory:
         return self._vectors[id(values)]
 
     def turns(self, rope: Rope | None) -> Buffer:
-        """(cos, sin) [position, pair] of a rope for every position of the context."""
+        """(cos, sin) [position, pair] of a rope for every position the pages hold."""
         if rope is None:
             return self._turns.setdefault(0, self.device.buffer(16))
         if id(rope) not in self._turns:
             self._keep.append(rope)
-            angles = np.arange(self.program.context, dtype=np.float64)[:, None] * rope.frequencies[None]
-            turns = np.stack([np.cos(angles), np.sin(angles)], -1) * rope.magnitude
-            self._turns[id(rope)] = self.device.upload(turns.astype(np.float32))
+            self._turns[id(rope)] = buffer = self.device.buffer(8 * self.positions * len(rope.frequencies))
+            for start in range(0, self.positions, TURNS):  # some at a time: the float64 steps take much more room
+                positions = np.arange(start, min(start + TURNS, self.positions), dtype=np.float64)
+                angles = positions[:, None] * rope.frequencies[None]
+                turns = np.stack([np.cos(angles), np.sin(angles)], -1) * rope.magnitude
+                self.device.write(buffer, turns.astype(np.float32), 8 * start * len(rope.frequencies))
         return self._turns[id(rope)]
 
     def pair(self, q: NDArray[np.float32], k: NDArray[np.float32]) -> Buffer:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from llamay.errors import OutOfMemory, Unsupported
 from llamay.quant import TensorType
 from llamay.tensor.program import Linear, Matrix
-from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
+from llamay.tensor.webgpu.device import Buffer, Device, Texture
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
 
 PIECE = 16 << 20  # file bytes repacked at a time
@@ -140,7 +140,8 @@ def _streams(
         here = min(most, count - start)
         end = min(start + most, len(order))
         part_bias = None if bias is None else bias[start:end]
-        memory = _fill(device, _pieces(run, order[start:end], part_bias, tile), -(-here // tile.height) * tile_bytes)
+        pieces = _pieces(run, order[start:end], part_bias, tile)
+        memory = device.fill(-(-here // tile.height) * tile_bytes, pieces)
         streams.append(Stream(memory, first.type, here, run.row0 + start, first.columns, bias is not None, tile))
     return streams
 
@@ -153,24 +154,3 @@ def _pieces(run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Til
         piece_bias = None if bias is None else bias[start : start + step]
         words = pack(first.type, run.read(order[start : start + step]), first.columns, tile, piece_bias)
         yield words.reshape(-1).view(np.uint8)
-
-
-def _fill(device: Device, pieces: Iterator[NDArray[np.uint8]], size: int) -> Buffer | Texture:
-    """Device memory of `size` bytes, written piece by piece."""
-    if not device.launch.textures:
-        buffer, at = device.buffer(size), 0
-        for piece in pieces:
-            device.write(buffer, piece, at)
-            device.flush()
-            at += piece.nbytes
-        return buffer
-    texture, row, rest = device.texture(size), 0, np.zeros(0, np.uint8)
-    for piece in pieces:
-        data = np.concatenate([rest, piece]) if rest.size else piece
-        whole = data.nbytes // (16 * TEXELS)
-        if whole:
-            device.write_rows(texture, row, data[: whole * 16 * TEXELS])
-        row, rest = row + whole, data[whole * 16 * TEXELS :]
-    if rest.size:
-        device.write_rows(texture, row, np.concatenate([rest, np.zeros(-rest.nbytes % (16 * TEXELS), np.uint8)]))
-    return texture
