@@ -63,4 +63,5 @@ def executor(choice: Choice, program: Program, pages: int, settings: Settings, *
     from llamay.tensor.webgpu.device import Device
     from llamay.tensor.webgpu.executor import WebGPUExecutor
 
-    return WebGPUExecutor(Device(choice.adapter), program, pages, window_pages=window_pages, kv=settings.kv)
+    sizes = {"window_pages": window_pages, "allowed": settings.device_bytes}
+    return WebGPUExecutor(Device(choice.adapter), program, pages, kv=settings.kv, **sizes)
