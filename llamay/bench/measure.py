@@ -8,6 +8,7 @@ from statistics import median
 
 import numpy as np
 
+from llamay.bench.resident import rss
 from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
 from llamay.sample import Sampling
@@ -60,6 +61,7 @@ class Figures:
     first: Samples  # one token: the time until it is there
     timings: tuple[Timings, ...]
     steps: int  # decode steps a submission had, by and large
+    grown: int | None  # bytes of resident memory that the repetitions after the first added
 
 
 def prompt_of(target: Target, length: int) -> Ints:
@@ -92,13 +94,14 @@ def measure(target: Target, prompt_length: int, generated: int, reps: int, say: 
     session = Session(target.executor, target.context)
     say("warming up")
     warm(target, prompt, session.chunk)
-    prefills, runs = [], []
+    prefills, runs, resident = [], [], []
     for rep in range(reps):
         say(f"repetition {rep + 1} of {reps}")
         start = time.perf_counter()
         prefill(target, prompt, session.chunk)
         prefills.append(time.perf_counter() - start)
         runs.append(_generate(session, prompt, generated))
+        resident.append(rss())
     submissions = max(sum(run.submissions for run in runs) - reps, 1)
     return Figures(
         prefill=Samples(prompt_length, tuple(prefills)),
@@ -106,6 +109,7 @@ def measure(target: Target, prompt_length: int, generated: int, reps: int, say: 
         first=Samples(1, tuple(run.prompt_seconds for run in runs)),
         timings=tuple(runs),
         steps=max(1, round(reps * (generated - 1) / submissions)),
+        grown=None if resident[0] is None or resident[-1] is None else resident[-1] - resident[0],
     )
 
 

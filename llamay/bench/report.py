@@ -4,9 +4,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from llamay import __version__
-from llamay.bench import machine, probe
+from llamay.bench import probe
+from llamay.bench.copy import copy_bandwidth
 from llamay.bench.measure import Figures, Progress, Width, measure, prompt_of, sweep
 from llamay.bench.probe import Parts
+from llamay.bench.resident import peak_rss
 from llamay.bench.target import Target, kv_bytes, weight_bytes
 from llamay.errors import UsageError
 from llamay.serve.session import CHUNK
@@ -23,6 +25,7 @@ class Memory:
     device_kv: int | None
     device: int | None  # all buffers
     peak_rss: int | None
+    grown: int | None  # resident memory that the repetitions after the first added
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +92,7 @@ def run(target: Target, prompt: int, generated: int, reps: int, say: Progress, *
     token = probe.decode(target, ids, figures.steps, generated - 1)
     whole_prompt = probe.prefill(target, ids, CHUNK)
     swept = sweep(target, ids, reps, CHUNK, say) if widths else ()
-    memory = _memory(target)  # before the copy, which takes some for itself
+    memory = _memory(target, figures)  # before the copy, which takes some for itself
     say("measuring a copy")
     return Report(
         target=_facts(target),
@@ -139,18 +142,19 @@ def _kernels(target: Target) -> str:
     return f"{launch.name} {launch.tile.lanes}x{launch.tile.rows}, {tokens} tokens a workgroup"
 
 
-def _memory(target: Target) -> Memory:
+def _memory(target: Target, figures: Figures) -> Memory:
     gpu = target.webgpu
     return Memory(
         file_weights=target.file_bytes,
         device_weights=gpu.memory.weight_bytes if gpu else None,
         device_kv=gpu.memory.kv_bytes if gpu else None,
         device=gpu.device.allocated if gpu else None,
-        peak_rss=machine.peak_rss(),
+        peak_rss=peak_rss(),
+        grown=figures.grown,
     )
 
 
 def _bandwidth(target: Target, position: float, rate: float) -> Bandwidth:
     weights = weight_bytes(target)
     keys_values = kv_bytes(target.program, position, target.kv)
-    return Bandwidth(weights, keys_values, machine.copy_bandwidth(target), (weights + keys_values) * rate)
+    return Bandwidth(weights, keys_values, copy_bandwidth(target), (weights + keys_values) * rate)

@@ -146,6 +146,8 @@ def memory_line(report: "Report") -> str:
 
     memory = report.memory
     peak = "peak RSS not known here" if memory.peak_rss is None else f"peak RSS {size(memory.peak_rss)}"
+    if memory.grown is not None and report.reps > 1:
+        peak += f", {size(max(memory.grown, 0))} more after the first repetition"
     if memory.device is None or memory.device_weights is None or memory.device_kv is None:
         return f"memory: {peak} · device none"
     held = f"weights {size(memory.device_weights)}, keys and values {size(memory.device_kv)}"

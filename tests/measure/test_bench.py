@@ -48,6 +48,7 @@ def test_a_report_adds_up(found: tuple[Report, dict]) -> None:
     assert band["reached"] == pytest.approx((band["weights"] + band["keys_values"]) * told["decode"]["best"])
     assert band["share"] == pytest.approx(band["reached"] / band["copy"]) and band["copy"] > 1e8
     assert told["memory"]["peak_rss"] is None or told["memory"]["peak_rss"] > 20e6
+    assert told["memory"]["grown"] is None or told["memory"]["grown"] < 50e6
     for timings in result.figures.timings:
         assert (timings.prompt_tokens, timings.cached_tokens) == (PROMPT, 0)
         assert timings.generated_tokens == GENERATED
