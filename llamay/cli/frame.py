@@ -23,6 +23,7 @@ COMMANDS: dict[str, str] = {
     "rm": "llamay.cli.rm",
     "cp": "llamay.cli.cp",
     "info": "llamay.cli.info",
+    "context": "llamay.cli.context",
     "bench": "llamay.cli.bench",
     "ppl": "llamay.cli.ppl",
     "verify": "llamay.cli.verify",

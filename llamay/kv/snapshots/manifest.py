@@ -24,6 +24,7 @@ MOST_PAGE_BYTES = 256 << 20
 MOST_STATE_BYTES = 4 << 20
 DEEPEST_STATE = 16
 MOST_GROUPS = 2
+LATEST = 250_000_000_000  # seconds after 1970: the year 9892
 
 Token = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Line = Annotated[str, msgspec.Meta(max_length=1024)]
@@ -96,8 +97,8 @@ def checked(manifest: Manifest) -> Manifest:
     names = [manifest.name, *([manifest.parent] if manifest.parent else [])]
     if [check_name(name) for name in names] != names or check_tags(manifest.tags) != manifest.tags:
         raise UsageError("the names and tags are not in their composed, sorted form")
-    if not math.isfinite(manifest.created):
-        raise UsageError("the time of creation is no number")
+    if not 0 <= manifest.created < LATEST:  # false for NaN, too
+        raise UsageError(f"it was made {manifest.created} seconds after 1970, which is no year people count")
     if manifest.page_tokens != PAGE:
         raise UsageError(f"its pages hold {manifest.page_tokens} tokens; here they hold {PAGE}")
     if manifest.held > len(manifest.tokens):
