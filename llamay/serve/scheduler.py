@@ -255,10 +255,13 @@ class Scheduler:
             if sequence.purpose == "reading":
                 self._read(sequence)
                 break
-            rows = self._rows(sequence, left, len(self.running) + self.chunk - left)
-            if rows < 1:
+            if sequence.missing < 1:
                 self._prefilled(sequence)
                 continue
+            rows = self._rows(sequence, left, len(self.running) + self.chunk - left)
+            if rows < 1:  # the next step has place for it
+                self.prefilling = sequence
+                break
             if not self._reserve(sequence, rows):
                 break
             pieces.append(Piece(sequence, rows))
@@ -272,8 +275,7 @@ class Scheduler:
         """How many rows of a prompt the step has place for, with `taken` of others."""
         rows = min(left, sequence.missing)
         furthest = max((len(one.tokens) for one in self.running), default=0)
-        place = self.executor.rows_at(max(furthest, sequence.held + rows) - 1) - taken
-        return min(rows, max(1, place))
+        return min(rows, self.executor.rows_at(max(furthest, sequence.held + rows) - 1) - taken)
 
     def _reserve(self, sequence: Sequence, rows: int) -> bool:
         """Pages for the next rows of a prompt.  Those who run go first: they lose none to it."""
