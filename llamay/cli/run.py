@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.cli import answer, chat, models
     from llamay.serve import load
-    from llamay.serve.session import Limits
+    from llamay.serve.request import Limits
 
     name, question = words(args)
     asked = join(question if args.p is None else args.p, _piped())
