@@ -113,7 +113,7 @@ def test_a_part_whose_window_had_gone(machine, folder: Folder, tokens) -> None:
     assert manifest.runs[1].first == (100 - 16 + 1) // PAGE > 0
     late = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=96)
     assert late.context.position == 96
-    with pytest.raises(ContextMismatch, match="window of the first 50 tokens had gone.*recompute"):
+    with pytest.raises(ContextMismatch, match=r"window of the first 50 tokens had gone.*recompute"):
         restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50)
     early = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50, recompute=True)
     assert early.recomputed and early.pending == tuple(tokens(50)) and early.context.position == 0
