@@ -56,7 +56,7 @@ class Settings:
     models: Path = field(default_factory=_models_folder, metadata=_says("the folder of installed models"))
     contexts: Path = field(default_factory=_contexts_folder, metadata=_says("the folder of saved contexts"))
     cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
-    context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096"))
+    context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096, or 2048 where those take much memory"))
     kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32, f16, vq8 or q8"))
     device_memory: str = field(
         default="", metadata=_says("what of the device's memory a model may take, as in 6G or 800M; empty: what is free")

@@ -14,10 +14,13 @@ from llamay.serve import devices
 from llamay.serve.session import Session
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE
+from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
 from llamay.tok.fallback import chat_template
 
 DEFAULT_CONTEXT = 4096  # where the model takes more: pages are memory from the start
+SMALL_CONTEXT = 2048  # where they are the machine's own memory, and 4096 tokens would take more than
+SMALL_CACHE = 96 << 20  # bytes
 
 Message = dict[str, str]  # role and content
 
@@ -117,8 +120,9 @@ def load(path: Path, settings: Settings) -> Loaded:
         config = arch.describe(file)
         bound = model.bind(file, config)
         tokenizer = tok.load(file.metadata)
-        context = context_of(settings.context, config)
         choice = devices.choose(settings)
+        software = choice.adapter is not None and choice.adapter.software
+        context = context_of(settings.context, config, SMALL_CACHE if software else None, settings.kv)
         executor = devices.executor(choice, bound.program, -(-context // PAGE), settings)
     except BaseException:
         file.close()
@@ -138,11 +142,16 @@ def load(path: Path, settings: Settings) -> Loaded:
     )
 
 
-def context_of(asked: int, config: Config) -> int:
-    """The context in tokens: the asked-for one, checked, or the model's own up to DEFAULT_CONTEXT."""
+def context_of(asked: int, config: Config, most: int | None = None, kv: str = "f32") -> int:
+    """The context in tokens: the asked-for one, checked, or the model's own up to DEFAULT_CONTEXT.
+
+    With `most` the latter is SMALL_CONTEXT where DEFAULT_CONTEXT would take more bytes than that.
+    """
     if asked > config.context:
         raise UsageError(f"a context of {asked} tokens was asked for; this model was made for {config.context}")
-    return asked or min(config.context, DEFAULT_CONTEXT)
+    usual = min(config.context, DEFAULT_CONTEXT)
+    token = sum(config.kv_heads) * cache_format(kv).token_bytes(config.head_dim)
+    return asked or (usual if most is None or usual * token <= most else min(usual, SMALL_CONTEXT))
 
 
 def _notes(choice: devices.Choice, audit: model.Audit, tokenizer: tok.Tokenizer) -> tuple[str, ...]:

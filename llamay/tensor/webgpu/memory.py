@@ -13,6 +13,7 @@ from llamay.tensor.webgpu.weights import Stream
 
 PARTS = 32 << 20  # bytes for the attention splits of one step
 LOGITS = 64 << 20  # bytes for the logits of one step, but at least one row
+SOFTWARE = 4  # a software adapter, whose memory is the machine's, gets this part of them
 TURNS = 1024  # positions of a rope table computed at a time
 
 
@@ -100,12 +101,13 @@ class Memory:
         self.up = new(4 * rows * self.branch if apart else 0)
         self.gate = new(4 * rows * self.branch if apart else 0)
         per_split = 4 * max((op.heads * op.head_dim for op in attends), default=1)
-        self.parts = new(max(PARTS, per_split * 2 * 8))
+        share = SOFTWARE if self.device.adapter.software else 1
+        self.parts = new(max(PARTS // share, per_split * 2 * 8))
         self.split_rows = self.parts.size // per_split  # rows * splits one step may have
         self.stats = new(8 * self.split_rows * max((op.heads for op in attends), default=1))
         head = self.head_streams
         self.head_tiles = sum(stream.tiles for stream in head)
-        budget = max(1, LOGITS // (4 * self.program.vocabulary))
+        budget = max(1, LOGITS // share // (4 * self.program.vocabulary))
         self.slots = min(SLOTS, budget)
         height = max(self.device.launch.tokens)
         slots = -(-self.slots // height) * height

@@ -12,7 +12,7 @@ from llamay.tensor.program import Linear, Matrix
 from llamay.tensor.webgpu.device import Buffer, Device, Texture
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
 
-PIECE = 16 << 20  # file bytes repacked at a time
+PIECE = 4 << 20  # file bytes repacked at a time: the steps of that take ten times as much
 
 Order = NDArray[np.int64]
 
@@ -154,3 +154,6 @@ def _pieces(run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Til
         piece_bias = None if bias is None else bias[start : start + step]
         words = pack(first.type, run.read(order[start : start + step]), first.columns, tile, piece_bias)
         yield words.reshape(-1).view(np.uint8)
+        for part in run.parts:  # the pages of the file that were read so far count as this process's memory
+            if part.release is not None:
+                part.release()
