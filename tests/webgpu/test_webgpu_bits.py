@@ -1,0 +1,145 @@
+"""A row's logits have the same bits on the device however prompts are cut, whoever shares the batch, wherever pages lie."""
+
+import numpy as np
+import pytest
+
+from llamay.sample import Sampling
+from llamay.tensor.batch import Batch
+from llamay.tensor.webgpu.launch import SPLIT
+
+LENGTH = 2 * SPLIT + 18  # past two attention splits
+GREEDY = Sampling(temperature=0.0)
+MODELS = ["llama-gqa.f16", "gemma2.f16", "gemma3.f16"]  # full; softcap and window; two bases and windows
+QUANTISED = ["qwen2-k.q4_k", "qwen2-k.q4_0-mix", "qwen3.f16"]
+
+
+def prompt(seed, length=LENGTH):
+    return np.random.default_rng(seed).integers(0, 320, length).astype(np.int32)
+
+
+def last_logits(executor, slots):
+    """The logits that the last step left for its slots [slots, vocabulary]."""
+    vocabulary = executor.program.vocabulary
+    return executor.device.read(executor.memory.logits, np.float32, slots * vocabulary).reshape(slots, vocabulary)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_chunks(name, program, opened, scattered, chunked):
+    model = program(name)
+    ids, ([table], pages) = prompt(1), scattered(2, LENGTH)
+    executor = opened(model, pages, rows=512)
+    whole = chunked(executor, ids, LENGTH, table)
+    assert np.isfinite(whole).all() and whole.std() > 0.5
+    for size in (512, 64, 16, 7):
+        assert np.array_equal(chunked(executor, ids, size, table), whole), size
+    near = [*range(0, 20), *range(SPLIT - 3, SPLIT + 3), *range(2 * SPLIT - 3, LENGTH)]  # one at a time, where it matters
+    for at in near:
+        alone = executor.forward(Batch.single(ids[at : at + 1], at, table))
+        assert np.array_equal(alone[0], whole[at]), at
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_chunks_of_other_models(name, program, opened, scattered, chunked):
+    ids, ([table], pages) = prompt(3, 70), scattered(4, 70)
+    executor = opened(program(name), pages)
+    whole = chunked(executor, ids, 70, table)
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    for size in (64, 16, 7, 1):
+        assert np.array_equal(chunked(executor, ids, size, table), whole), size
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("start", [20, SPLIT - 4, 2 * SPLIT - 4])
+def test_prefill_and_decode(name, start, program, opened, scattered, chunked):
+    """Steps that continue on the device leave the logits that computing their tokens in one go leaves."""
+    ids, ([table], pages) = prompt(5, start), scattered(6, start + 24)
+    executor = opened(program(name), pages)
+    chunked(executor, ids[:-3], 64, table)
+    executor.begin((GREEDY,), (ids,))
+    executor.submit(Batch.single(ids[-3:], start - 3, table), 3)
+    executor.submit(None, 8)
+    tokens = np.concatenate([executor.collect(), executor.collect()])[:, 0]
+    after = last_logits(executor, 1)[0]
+    everything = np.concatenate([ids, tokens])
+    fresh = opened(program(name), pages)
+    whole = chunked(fresh, everything, 128, table[::-1].copy())
+    assert np.array_equal(whole[len(everything) - 2], after)
+    assert whole[start - 1 : -1].argmax(-1).tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("name", MODELS)
+def test_company(name, count, program, opened, scattered, chunked):
+    """Sequences that step together, on interleaved pages and at far apart positions, give what each gives alone."""
+    model = program(name)
+    lengths = [17, SPLIT + 1, 250, 33, 2 * SPLIT + 3, 5, SPLIT - 1, 64][:count]
+    prompts = [prompt(i, n) for i, n in enumerate(lengths)]
+    tables, pages = scattered(7, *(n + 16 for n in lengths))
+    executor = opened(model, pages)
+    rows = [(t, at, i) for i, ids in enumerate(prompts) for at, t in enumerate(ids[:-1].tolist())]
+    tokens, positions, sequences = (np.array(column, np.int32) for column in zip(*rows, strict=True))
+    none = np.empty(0, np.int32)
+    assert executor.forward(Batch(tokens, positions, sequences, tuple(tables), none)).shape == (0, model.vocabulary)
+    last = Batch(
+        np.array([ids[-1] for ids in prompts], np.int32), np.array(lengths, np.int32) - 1,
+        np.arange(count, dtype=np.int32), tuple(tables), np.arange(count, dtype=np.int32),
+    )  # fmt: skip
+    executor.begin((GREEDY,) * count, (none,) * count)
+    executor.submit(last, 6)
+    chosen = executor.collect()
+    together = last_logits(executor, count)
+    first = executor.forward(last)
+    for i, ids in enumerate(prompts):
+        single = opened(model, pages)
+        alone = chunked(single, ids, 128, tables[i][::-1].copy())
+        assert np.array_equal(first[i], alone[-1]), i
+        single.begin((GREEDY,), (none,))
+        single.submit(Batch.single(ids[-1:], lengths[i] - 1, tables[i][::-1].copy()), 6)
+        assert np.array_equal(single.collect()[:, 0], chosen[:, i]), i
+        assert np.array_equal(last_logits(single, 1)[0], together[i]), i
+
+
+def test_one_table_for_two(program, opened, scattered, chunked):
+    """Sequences that share the pages of a common beginning, as forks do."""
+    ids, ([table], pages) = prompt(8, 40), scattered(9, 80)
+    executor = opened(program("gemma3.f16"), pages)
+    chunked(executor, ids[:32], 32, table)
+    other = table.copy()
+    other[2] = table[3]
+    tails = [ids[32:], prompt(10, 8)]
+    batch = Batch(
+        np.concatenate(tails), np.tile(np.arange(32, 40, dtype=np.int32), 2), np.repeat(np.arange(2, dtype=np.int32), 8),
+        (table, other), np.array([7, 15], np.int32),
+    )  # fmt: skip
+    found = executor.forward(batch)
+    for tail, row in zip(tails, found, strict=True):
+        fresh = opened(program("gemma3.f16"), pages)
+        assert np.array_equal(chunked(fresh, np.concatenate([ids[:32], tail]), 40, table)[-1], row)
+
+
+def test_dirty_pages(program, opened, scattered, chunked):
+    """A page's earlier owner may have left anything in it, not-a-number included."""
+    ids, ([table], pages) = prompt(11, 70), scattered(12, 80)
+    for name in MODELS:
+        clean, dirty = opened(program(name), pages), opened(program(name), pages)
+        for buffer in (*dirty.memory.keys, *dirty.memory.values):
+            dirty.device.write(buffer, np.full(buffer.size // 4, np.nan, np.float32))
+        assert np.array_equal(chunked(dirty, ids, 9, table), chunked(clean, ids, 70, table)), name
+
+
+def test_a_sequence_gone_wrong(program, opened, scattered, chunked):
+    """One whose keys and values are not numbers spoils itself alone."""
+    ids, (tables, pages) = prompt(13, 24), scattered(14, 32, 32)
+    executor = opened(program("llama-gqa.f16"), pages)
+    expected = chunked(executor, ids, 24, tables[0])[-1]
+    chunked(executor, ids[:23], 23, tables[0])
+    for buffer in (*executor.memory.keys, *executor.memory.values):
+        page = buffer.size // (pages + 1)
+        for at in tables[1]:
+            executor.device.write(buffer, np.full(page // 4, np.nan, np.float32), int(at) * page)
+    both = Batch(
+        np.array([5, ids[23]], np.int32), np.array([20, 23], np.int32), np.array([1, 0], np.int32), tuple(tables),
+        np.array([0, 1], np.int32),
+    )  # fmt: skip
+    found = executor.forward(both)
+    assert np.isnan(found[0]).any() and np.array_equal(found[1], expected)
