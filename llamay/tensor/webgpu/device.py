@@ -25,6 +25,7 @@ PORTABLE = {  # what WebGPU promises everywhere
     "max-compute-invocations-per-workgroup": 256,
     "max-compute-workgroup-size-x": 256,
     "max-compute-workgroups-per-dimension": 65535,
+    "max-texture-dimension-2d": 8192,
 }
 UPLOAD = 8 << 20  # bytes a submit while filling a buffer: one huge write doubles the resident memory
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from llamay.errors import OutOfMemory, Unsupported
 from llamay.quant import TensorType
 from llamay.tensor.program import Linear, Matrix
-from llamay.tensor.webgpu.device import Buffer, Device, Texture
+from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
 
 PIECE = 4 << 20  # file bytes repacked at a time: the steps of that take ten times as much
@@ -132,6 +132,8 @@ def _streams(
     count = len(order) if rows is None else rows
     tile_bytes = 16 * tile_vectors(FORMATS[first.type], first.columns, tile, bias is not None)
     limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+    if device.launch.textures:
+        limit = min(limit, 16 * TEXELS * device.limits["max-texture-dimension-2d"])
     most = limit // tile_bytes * tile.height
     if not most:
         raise OutOfMemory(f"tensor {first.name}: {tile.height} rows take {tile_bytes:,} bytes, a binding {limit:,}")
