@@ -130,7 +130,7 @@ def encode(manifest: Manifest) -> bytes:
     except MalformedContext as error:
         raise UsageError(str(error)) from error
     if not same:
-        raise UsageError("the context's description would not be read back as it is: tuples in its state, perhaps")
+        raise UsageError("the context's description would not be read back as it is")
     return data
 
 
