@@ -84,26 +84,34 @@ class Plan:
         return Source(ROWS_AT, self.layout.outputs_at) if batch else Source(SLOTS_AT, self.layout.identity_at)
 
     def _build(self, tokens: int, source: Source, head: bool, long: bool) -> list[Command]:
+        last = len(self.program.operations) - (0 if head else 1)  # the head comes last
+        return [command for at in range(last) for command in self._operation(at, tokens, source, long)]
+
+    def operation(self, at: int, tokens: int, *, long: bool) -> list[Command]:
+        """The commands of one operation of the program over the batch's rows."""
+        return self._operation(at, tokens, self._source(batch=True), long)
+
+    def branch(self, at: int) -> tuple[Buffer, int]:
+        """What the operation `at`, a Residual, reads, and its stride in floats."""
+        before = next(op for op in reversed(self.program.operations[:at]) if isinstance(op, Attend | Gated))
+        memory = self.memory
+        return (memory.att, memory.attended) if isinstance(before, Attend) else (memory.act, memory.branch)
+
+    def _operation(self, at: int, tokens: int, source: Source, long: bool) -> list[Command]:
         ops = self.program.operations
-        out: list[Command] = []
-        branch, stride = self.memory.att, self.memory.attended
-        for at, op in enumerate(ops):
-            match op:
-                case Embed():
-                    out += self._embed(op, source, _next_norm(ops, at))
-                case Qkv():
-                    out += self._qkv(op, source, tokens)
-                case Attend():
-                    out += self._attend(op, source, long)
-                    branch, stride = self.memory.att, self.memory.attended
-                case Gated():
-                    out += self._gated(op, tokens)
-                    branch, stride = self.memory.act, self.memory.branch
-                case Residual():
-                    out += self._residual(op, tokens, branch, stride, _next_norm(ops, at))
-                case Head() if head:
-                    out += self._head(op, source, tokens)
-        return out
+        match ops[at]:
+            case Embed() as op:
+                return self._embed(op, source, next_norm(ops, at))
+            case Qkv() as op:
+                return self._qkv(op, source, tokens)
+            case Attend() as op:
+                return self._attend(op, source, long)
+            case Gated() as op:
+                return self._gated(op, tokens)
+            case Residual() as op:
+                return self._residual(op, tokens, *self.branch(at), next_norm(ops, at))
+            case Head() as op:
+                return self._head(op, source, tokens)
 
     def _linear(
         self, stream: Stream, tokens: int, epilogue: str, normed: bool, x_stride: int, dims: dict[str, float],
@@ -266,7 +274,7 @@ class Plan:
         return out
 
 
-def _next_norm(ops: tuple[Operation, ...], at: int) -> Norm:
+def next_norm(ops: tuple[Operation, ...], at: int) -> Norm:
     """The norm that the operation after `at` applies to h: what writes h also prepares it."""
     for op in ops[at + 1 :]:
         if isinstance(op, Qkv | Gated | Head):

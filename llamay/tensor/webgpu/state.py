@@ -7,6 +7,7 @@
                       identity [SLOTS]      0, 1, 2, ...: the same for steps that continue
                       ring     [RING][SLOTS] tokens sampled, by step
                       scratch  [2]          the tables of padding rows: a page of each group that nobody owns
+                      probe    [2][PROBE]   tables of the self-test: those pages over and over
                       tables   [...]        page numbers, by sequence; then those of the window group
 
 A step that continues reads its rows from the slots, so no host write lies between steps.
@@ -21,6 +22,7 @@ from llamay.tensor.batch import PAGE, Batch
 
 SLOTS = 64  # output slots of a step
 RING = 64  # steps whose tokens are kept
+PROBE = 24  # pages of the self-test's tables: positions beyond the first attention split
 TAKEN_AT = 0
 SLOTS_AT = TAKEN_AT + SLOTS
 ROWS_AT = SLOTS_AT + 4 * SLOTS
@@ -50,8 +52,12 @@ class StateLayout:
         return self.ring_at + RING * SLOTS
 
     @property
-    def tables_at(self) -> int:
+    def probe_at(self) -> int:
         return self.scratch_at + 2
+
+    @property
+    def tables_at(self) -> int:
+        return self.probe_at + 2 * PROBE
 
     @property
     def words(self) -> int:
@@ -61,7 +67,8 @@ class StateLayout:
         """The whole state before the first step."""
         words = np.zeros(self.words, np.uint32)
         words[self.identity_at : self.identity_at + SLOTS] = np.arange(SLOTS)
-        words[self.scratch_at : self.tables_at] = scratch_page, window_scratch_page
+        words[self.scratch_at : self.probe_at] = scratch_page, window_scratch_page
+        words[self.probe_at : self.tables_at] = np.repeat([scratch_page, window_scratch_page], PROBE)
         words[SLOTS_AT : self.outputs_at].reshape(-1, 4)[:, 2:] = self._padding
         return words
 
