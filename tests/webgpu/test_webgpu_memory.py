@@ -168,3 +168,38 @@ def test_refusals(opened, program):
         executor.submit(None, 65)
     with pytest.raises(UsageError, match="nothing was submitted"):
         executor.collect()
+
+
+def test_steps_past_the_pages(opened, program, chunked):
+    """A step beyond a table would write into the pages that the next table names: it is refused, nobody is harmed."""
+    executor = opened(program("llama-gqa.f16"), 3)
+    tables = (np.array([2], np.int32), np.array([0, 1], np.int32))
+    both = Batch(
+        np.array([1, 2], np.int32), np.array([11, 20], np.int32), np.arange(2, dtype=np.int32), tables,
+        np.arange(2, dtype=np.int32),
+    )  # fmt: skip
+    other = np.random.default_rng(2).integers(0, 320, 21).astype(np.int32)
+    before = chunked(executor, other, 21, tables[1])
+    executor.begin((GREEDY, GREEDY), (NONE, NONE))
+    with pytest.raises(ContextFull, match="6 steps were asked for; the page tables have room for 5"):
+        executor.submit(both, 6)
+    executor.submit(both, 3)
+    executor.submit(None, 2)
+    with pytest.raises(ContextFull, match="1 steps were asked for; the page tables have room for 0"):
+        executor.submit(None, 1)
+    assert [executor.collect().shape for _ in range(2)] == [(3, 2), (2, 2)]
+    again = executor.forward(Batch.single(other[20:], 20, tables[1]))
+    assert np.array_equal(again[0], before[20])
+
+
+def test_more_sequences_than_splits_fit(opened, program, scattered, monkeypatch):
+    """Splits of many long sequences share one buffer; where they would not fit it, steps are refused."""
+    tables, pages = scattered(3, *[SPLIT + 16] * 4)
+    executor = opened(program("llama-gqa.f16"), pages)
+    monkeypatch.setattr(executor.memory, "split_rows", 6)
+    four = np.arange(4, dtype=np.int32)
+    executor.begin((GREEDY,) * 4, (NONE,) * 4)
+    executor.submit(Batch(four, four * 0 + SPLIT - 2, four, tuple(tables), four), 2)
+    assert executor.collect().shape == (2, 4)
+    with pytest.raises(OutOfMemory, match=f"4 sequences at position {SPLIT} were to step together; 3 fit"):
+        executor.submit(None, 1)

@@ -16,7 +16,7 @@ from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import cache_format
 from llamay.tensor.program import Program
 from llamay.tensor.webgpu import budget
-from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.device import Device, Guest
 from llamay.tensor.webgpu.encode import Encoder, Step
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
@@ -26,6 +26,7 @@ from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
 
 CHUNK = 512  # token rows a step, unless memory says less
+BESIDE = 64  # token rows a step of an executor beside another
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +53,12 @@ class WebGPUExecutor:
         rows: int = CHUNK,
         entries: int = 0,
         allowed: int = 0,
+        loaded: Memory | None = None,
     ) -> None:
-        """`allowed` bytes may be taken of the device, 0 for what the system tells; raises OutOfMemory beyond it."""
+        """`allowed` bytes may be taken of the device, 0 for what the system tells; raises OutOfMemory beyond it.
+
+        With `loaded` the weights are those, and what more is taken is not counted.
+        """
         self.device, self.program, self.pages, self.kv = device, program, pages, kv
         self.name = device.name
         self.numerics = f"{device.launch.numerics}.{kv}"
@@ -62,8 +67,9 @@ class WebGPUExecutor:
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
         parts = (program, self.rows, pages, self.layout, window_pages, cache_format(kv))
-        budget.check(device, budget.need(device, *parts), budget.have(device.adapter, allowed), pages * PAGE)
-        self.memory = Memory(device, *parts)
+        if loaded is None:
+            budget.check(device, budget.need(device, *parts), budget.have(device.adapter, allowed), pages * PAGE)
+        self.memory = Memory(device, *parts, loaded)
         self.window_pages = window_pages if self.memory.windowed else 0
         self.slots = self.memory.slots
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
@@ -76,6 +82,7 @@ class WebGPUExecutor:
         self._taken = 0  # steps since begin, as every slot counts them
         self._outputs = 0  # slots in use
         self._furthest = 0  # largest position among the slots after what was submitted
+        self._left = 0  # steps that the slots' page tables have room for
         self._flat: dict[tuple[Any, ...], list[Step]] = {}
 
     # -- steps
@@ -122,6 +129,10 @@ class WebGPUExecutor:
         """Queues steps that sample on the device; see the protocol."""
         if not 0 < steps <= RING:
             raise UsageError(f"a submission takes 1 to {RING} steps, not {steps}")
+        room = self._left if batch is None else self._steps_within(batch)
+        if steps > room:  # they would write where the next sequence's table says
+            raise ContextFull(f"{steps} steps were asked for; the page tables have room for {room}")
+        self._left = room - steps
         flat: list[Step] = []
         if batch is not None:
             self._prefill(batch)
@@ -175,12 +186,23 @@ class WebGPUExecutor:
         """Dispatches of one decode step."""
         return len(self._next_step())
 
+    def beside(self, kv: str, pages: int) -> "WebGPUExecutor":
+        """An executor over the same weights with pages of its own; see the protocol."""
+        return WebGPUExecutor(Guest(self.device), self.program, pages, kv=kv, rows=BESIDE, loaded=self.memory)
+
     def close(self) -> None:
         """Gives the device back."""
         self._pending.clear()
         self.device.close()
 
     # -- parts of a step
+
+    @staticmethod
+    def _steps_within(batch: Batch) -> int:
+        """How many steps the tables of a batch's outputs have room for, the batch's own included."""
+        groups = (batch.tables, batch.windows) if batch.windows else (batch.tables,)
+        rows = [(int(batch.sequences[row]), int(batch.positions[row])) for row in batch.outputs]
+        return min((len(tables[i]) * PAGE - at for tables in groups for i, at in rows), default=0)
 
     def _prefill(self, batch: Batch) -> None:
         """Runs all chunks of a batch but the last one's head, which the submission carries."""
@@ -218,6 +240,9 @@ class WebGPUExecutor:
     def _next_step(self) -> list[Step]:
         """One step that continues from the slots."""
         count = max(1, self._outputs)
+        if count > self.rows_at(self._furthest):
+            most = self.rows_at(self._furthest)
+            raise OutOfMemory(f"{count} sequences at position {self._furthest} were to step together; {most} fit")
         long = self._furthest >= SPLIT
         splits = self._furthest // SPLIT + 1 if long else 1
         key = (count, splits, self.sampler.plain)
