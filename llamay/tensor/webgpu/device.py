@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ class Kernel:
     pipeline: Any
     layout: Any
     bindings: dict[str, int]
+    label: str = ""  # for people: the name and the choices that tell its variants apart
 
 
 class Device:
@@ -92,6 +93,7 @@ class Device:
         self.queue: Any = self.handle.queue
         self.watch = Watch(adapter.name, self.handle)
         self.allocated = 0  # bytes of all buffers alive
+        self.proven: set[Kernel] = set()  # whose numbers the self-test found right here
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._layouts: dict[tuple[Any, ...], Any] = {}
         self._owned: list[Any] = []
@@ -209,7 +211,9 @@ class Device:
         # callables and tables of planes follow from the format and the launch class, which the rest names
         key = (name, *sorted((k, str(v)) for k, v in choices.items() if isinstance(v, int | float | str)))
         if key not in self._kernels:
-            self._kernels[key] = self.compile(name, compose(name, **choices))
+            shown = [str(choices[name]) for name in ("format", "epilogue", "MT", "key_format") if name in choices]
+            kernel = self.compile(name, compose(name, **choices))
+            self._kernels[key] = replace(kernel, label=" ".join([name, *shown]))
         return self._kernels[key]
 
     def compile(self, name: str, text: str) -> Kernel:
@@ -305,6 +309,24 @@ fn probe(@builtin(local_invocation_index) lane: u32, @builtin(subgroup_size) siz
         size = int(seen[0])
         whole = (seen[:32] == size).all() and (seen[32:] == min(size, 32)).all()
         return size if whole else 0
+
+
+class Guest(Device):
+    """A device that somebody else owns: kernels are shared, and closing it gives back only what was made through it."""
+
+    def __init__(self, host: Device) -> None:
+        self.__dict__.update(host.__dict__)
+        self._owned = []
+        self.allocated = 0
+
+    def close(self) -> None:
+        """Gives back what was made through it, once the device is done with it.  Safe to call twice."""
+        if self._owned:
+            self.flush()
+        for handle in self._owned:
+            handle.destroy()
+        self._owned.clear()
+        self.allocated = 0
 
 
 def _resource(bound: Buffer | Texture) -> Any:

@@ -28,6 +28,7 @@ class Memory:
     `rows` is how many token rows one step may have, `pages` the size of the page pool, and
     `window_pages` that of the pool of layers with a sliding window (0: they share the first).
     One page more, the last of each pool, takes what padding rows write.  Strides are in floats.
+    The weights are those of `loaded` where that is given, on the same device.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Memory:
         layout: StateLayout,
         window_pages: int = 0,
         cache: CacheFormat = CACHE_FORMATS["f32"],
+        loaded: "Memory | None" = None,
     ) -> None:
         self.device, self.program, self.rows, self.cache = device, program, rows, cache
         self.positions = min(program.context, pages * PAGE)  # a sequence may have
@@ -48,7 +50,10 @@ class Memory:
         self._vectors: dict[int, Buffer] = {}
         self._keep: list[object] = []  # ids above stay unique only while their objects live
         self.state = device.upload(layout.fixed(pages, window_pages or pages))
-        self._load()
+        if loaded is None:
+            self._load()
+        else:
+            self._streams = loaded._streams
         self.weight_bytes = sum(s.memory.size for streams in self._streams.values() for s in streams)
         self._work()
         before = device.allocated
