@@ -64,5 +64,11 @@ class Executor(Protocol):
     def write_pages(self, group: int, pages: Sequence[int], data: NDArray[np.uint8]) -> None:
         """Fills distinct pages, after what was submitted, with bytes that `read_pages` gave."""
 
+    def beside(self, kv: str, pages: int) -> "Executor":
+        """An executor over the same weights with `pages` pages of its own in the format `kv`, and no window group.
+
+        Closing it gives back what it took; it is closed before this one.
+        """
+
     def close(self) -> None:
         """Gives the device's memory back.  Safe to call twice."""

@@ -1,10 +1,8 @@
 """The NumPy executor: runs a Program eagerly, in float32 for use or float64 as the twin of every kernel."""
 
-import os
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,13 +14,11 @@ from llamay.sample import Recent, Sampling, choose_batch
 from llamay.tensor import twins
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import cache_format
+from llamay.tensor.matrices import Matrices
 from llamay.tensor.pools import LayerPages, PagePool
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Program, Qkv, Residual, Rope
-from llamay.tensor.stable import choose
-from llamay.tensor.twins import SPLIT
 from llamay.tensor.twins.linear import Real
 from llamay.tensor.view import View
-from llamay.tensor.weights import TILE, Plain, Tiled, sum_length
 
 QUERIES = 64  # tokens of one sequence whose attention is computed together
 ROWS = 1024  # token rows a step
@@ -33,7 +29,8 @@ class NumpyExecutor:
 
     With `precise` everything is float64.  Weights are dequantised once and held while that
     takes at most half of the machine's memory, else a strip at a time at every use;
-    `residence` says which.  `hold` decides it instead where given.
+    `residence` says which.  `hold` decides it instead where given.  With `loaded` the
+    weights are those.
     """
 
     name = "numpy"
@@ -48,26 +45,16 @@ class NumpyExecutor:
         kv: str = "f32",
         precise: bool = False,
         hold: bool | None = None,
+        loaded: Matrices | None = None,
     ) -> None:
         self.program = program
         self.pages = pages
         self.kv = kv
         self._dtype: type[np.floating[Any]] = np.float64 if precise else np.float32
-        linears = _linears(program)
-        need = sum(linear.rows * linear.columns for linear in linears) * np.dtype(self._dtype).itemsize
-        hold = need <= _memory() // 2 if hold is None else hold
-        self.held = hold
-        self.residence = (
-            f"{need / 2**20:.0f} MiB of dequantised weights held"
-            if hold
-            else f"weights dequantised as they are used ({need / 2**20:.0f} MiB would not fit in half of memory)"
-        )
-        self._stable = choose(_shapes(program), self._dtype)
+        matrices = Matrices.load(program, self._dtype, hold) if loaded is None else loaded
+        self.held, self.residence = matrices.held, matrices.residence
+        self._stable, self._products = matrices.stable, dict(matrices.products)
         self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}.{kv}"
-        self._products: dict[int, Callable[[Real], Real]] = {
-            id(linear): Plain.load(linear, hold) if precise else Tiled.load(linear, self._stable, hold)
-            for linear in linears
-        }
         self._cache = cache_format(kv)
         windowed = program.windowed if window_pages else frozenset()
         self.window_pages = window_pages if windowed else 0
@@ -156,6 +143,11 @@ class NumpyExecutor:
     def write_pages(self, group: int, pages: Sequence[int], data: NDArray[np.uint8]) -> None:
         """Fills the pages with what read_pages gave."""
         self._pool(group).write(pages, data)
+
+    def beside(self, kv: str, pages: int) -> "NumpyExecutor":
+        """An executor over the same weights with pages of its own; see the protocol."""
+        matrices = Matrices(self.held, self.residence, self._stable, self._products)
+        return NumpyExecutor(self.program, pages, kv=kv, precise=self._dtype is np.float64, loaded=matrices)
 
     def close(self) -> None:
         """Drops weights and pages."""
@@ -306,37 +298,3 @@ class _Step:
 
 def _norm(x: Real, norm: Norm) -> Real:
     return twins.rms_norm(x, norm.weight, norm.eps)
-
-
-def _linears(program: Program) -> list[Linear]:
-    """Every linear of the program, in order of use."""
-    found: list[Linear] = []
-    for op in program.operations:
-        match op:
-            case Qkv() | Residual() | Head():
-                found.append(op.linear)
-            case Gated():
-                found += [op.gate, op.up]
-            case Embed() | Attend():
-                pass
-    return found
-
-
-def _shapes(program: Program) -> set[tuple[int, int]]:
-    """[K, N] of every product that must not depend on its number of rows."""
-    tiles = {(sum_length(linear.columns), TILE) for linear in _linears(program)}
-    scores = {(op.head_dim, SPLIT) for op in program.layers}
-    return tiles | scores | {(SPLIT, head_dim) for head_dim, _ in scores}
-
-
-def _memory() -> int:
-    """Bytes of physical memory this process may have, or 8 GiB where the system does not say."""
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        physical = 8 << 30
-    try:
-        allowed = Path("/sys/fs/cgroup/memory.max").read_text().strip()  # a container's limit
-    except OSError:
-        return physical
-    return min(physical, int(allowed)) if allowed.isdigit() else physical

@@ -172,3 +172,23 @@ def test_page_refusals(program, made):
         executor.write_pages(1, [1], np.zeros((1, 4), np.uint8))
     with pytest.raises(UsageError, match="page group 2"):
         executor.page_bytes(2)
+
+
+def test_beside(program, made):
+    """Other formats over the same weights; nothing of them is left behind, and nothing of the first one changes."""
+    model, ids, table = program("gemma3.f16"), prompt(8), tables(1, 7)[0]
+    executor = made(model, 7)
+    whole = logits(executor, ids, LENGTH, table, table)
+    before = executor.device.allocated
+    for kv in ("f32", "q8"):
+        other = executor.beside(kv, 7)
+        assert (other.kv, other.pages, other.window_pages) == (kv, 7, 0) and other.numerics.endswith(f".{kv}")
+        assert 0 < other.device.allocated and executor.device.allocated == before
+        assert np.array_equal(
+            logits(other, ids, 30, table, table), logits(made(model, 7, kv=kv), ids, 50, table, table)
+        )
+        before = executor.device.allocated
+        other.close()
+        other.close()
+        assert other.device.allocated == 0 and executor.device.allocated == before
+    assert np.array_equal(logits(executor, ids, 50, table, table), whole)

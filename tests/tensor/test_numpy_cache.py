@@ -286,3 +286,19 @@ def test_window_refusals(program):
         logits(executor, ids, 17, table, table[:1])
     with pytest.raises(UsageError, match="outside the pool of 1"):
         logits(executor, ids, 17, table, table)
+
+
+# -- an executor beside another
+
+
+def test_beside(program):
+    model, ids, table = program("gemma3.f16"), prompt(8, 40), np.arange(3, dtype=np.int32)
+    executor = NumpyExecutor(model, 3)
+    whole = logits(executor, ids, 40, table)
+    for kv in FORMATS:
+        other = executor.beside(kv, 3)
+        assert (other.kv, other.pages, other.window_pages) == (kv, 3, 0) and other.numerics.endswith(f".{kv}")
+        assert other._products.keys() == executor._products.keys()
+        assert np.array_equal(logits(other, ids, 9, table), logits(NumpyExecutor(model, 3, kv=kv), ids, 40, table))
+        other.close()
+    assert np.array_equal(logits(executor, ids, 40, table, first=0), whole)
