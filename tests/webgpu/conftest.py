@@ -16,7 +16,7 @@ from llamay.model import bind
 from llamay.quant import TensorType
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.program import Program
-from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.device import Device, Guest
 from llamay.tensor.webgpu.executor import WebGPUExecutor
 
 Ints = NDArray[np.int32]
@@ -37,19 +37,15 @@ def program(named_case: Callable[[str], Any]) -> Callable[[str], Program]:
 @pytest.fixture
 def opened(gpu: Device) -> Iterator[Callable[..., WebGPUExecutor]]:
     """Opens a program on the shared device, or on `device`; what it took there is given back at the end."""
-    before: dict[Device, tuple[list[Any], int]] = {}
+    guests: list[Guest] = []
 
     def open(program: Program, pages: int, device: Device = gpu, **more: Any) -> WebGPUExecutor:
-        before.setdefault(device, (list(device._owned), device.allocated))
-        return WebGPUExecutor(device, program, pages, rows=more.pop("rows", 128), **more)
+        guests.append(Guest(device))
+        return WebGPUExecutor(guests[-1], program, pages, rows=more.pop("rows", 128), **more)
 
     yield open
-    for device, (owned, allocated) in before.items():
-        device.flush()
-        for handle in device._owned:
-            if handle not in owned:
-                handle.destroy()
-        device._owned[:], device.allocated = owned, allocated
+    for guest in guests:
+        guest.close()
 
 
 @pytest.fixture

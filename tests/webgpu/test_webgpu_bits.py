@@ -48,6 +48,17 @@ def test_chunks_of_other_models(name, program, opened, scattered, chunked):
         assert np.array_equal(chunked(executor, ids, size, table), whole), size
 
 
+@pytest.mark.parametrize("name", ["gemma3.f16", "qwen2-k.q4_k"])
+def test_chunks_at_the_least_limits(name, program, opened, least, scattered, chunked):
+    """Sums over k-lanes in shared memory, rows shorter than a step included."""
+    ids, ([table], pages) = prompt(3, 40), scattered(4, 40)
+    executor = opened(program(name), pages, device=least)
+    whole = chunked(executor, ids, 40, table)
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    for size in (16, 7, 1):
+        assert np.array_equal(chunked(executor, ids, size, table), whole), size
+
+
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("start", [20, SPLIT - 4, 2 * SPLIT - 4])
 def test_prefill_and_decode(name, start, program, opened, scattered, chunked):
