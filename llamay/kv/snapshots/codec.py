@@ -24,7 +24,7 @@ def _standard() -> tuple[Compress, Decompress]:
             out = bytes(decompressor.decompress(data, max_length=most + 1))
         except zstd.ZstdError as error:
             raise MalformedContext(f"zstd: {error}") from error
-        if not decompressor.eof or decompressor.unused_data:
+        if len(out) > most or not decompressor.eof or decompressor.unused_data:
             raise MalformedContext("zstd: the data is cut, goes on after its end, or holds more than it may")
         return out
 
