@@ -17,7 +17,8 @@ from llamay.bench.synthetic import build
 from llamay.quant import TensorType
 from llamay.sample import Sampling
 from llamay.serve import devices
-from llamay.tensor.batch import PAGE, Batch
+from llamay.serve.pools import single
+from llamay.tensor.batch import Batch
 from llamay.tensor.executor import Executor
 
 ROOT = Path(__file__).parents[1]
@@ -38,7 +39,7 @@ def make() -> Iterator[Make]:
     def one(shape: Shape, type: TensorType, context: int, backend: str | None = None) -> Executor:
         in_force = settings.load({"backend": backend})
         program = build(shape, Mix(type, output=None)).program
-        made.append(devices.executor(devices.choose(in_force), program, -(-context // PAGE), in_force))
+        made.append(devices.executor(devices.choose(in_force), program, single(program, in_force.kv, context), in_force))
         return made[-1]
 
     yield one

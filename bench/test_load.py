@@ -11,6 +11,7 @@ from llamay.bench.shapes import SHAPES
 from llamay.bench.synthetic import make as synthetic
 from llamay.quant import TensorType
 from llamay.serve import devices
+from llamay.serve.pools import single
 from llamay.tok.bpe import BYTES
 
 VOCABULARY = 150_000
@@ -66,6 +67,6 @@ def test_weights(benchmark: BenchmarkFixture, spec: str) -> None:
     assert spec.split(":")[0] in SHAPES
 
     def loaded() -> None:
-        devices.executor(choice, program, 4, in_force).close()
+        devices.executor(choice, program, single(program, in_force.kv, 64), in_force).close()
 
     benchmark.pedantic(loaded, rounds=2)

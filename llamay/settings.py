@@ -61,6 +61,9 @@ class Settings:
     device_memory: str = field(
         default="", metadata=_says("what of the device's memory a model may take, as in 6G or 800M; empty: what is free")
     )
+    kv_mem: str = field(
+        default="", metadata=_says("memory for keys and values that requests share, as in 2G; empty: a share of what is free")
+    )
     require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
 
     def __post_init__(self) -> None:
@@ -69,18 +72,22 @@ class Settings:
             raise SettingsError(f"backend is {self.backend!r}; it may be auto, webgpu, webgpu:NAME or numpy")
         if self.kv not in KV_FORMATS:
             raise SettingsError(f"kv is {self.kv!r}; it may be {', '.join(KV_FORMATS[:-1])} or {KV_FORMATS[-1]}")
-        if self.device_memory and not _SIZE.fullmatch(self.device_memory):
-            raise SettingsError(f"device_memory is {self.device_memory!r}; it may be a size such as 6G or 800M, or empty")
+        for name in ("device_memory", "kv_mem"):
+            value = getattr(self, name)
+            if value and not _SIZE.fullmatch(value):
+                raise SettingsError(f"{name} is {value!r}; it may be a size such as 6G or 800M, or empty")
         if self.context < 0:
             raise SettingsError(f"context is {self.context}; it may be 0 (the model's own) or a number of tokens")
 
     @property
     def device_bytes(self) -> int:
         """`device_memory` in bytes, 0 where it is left to the system."""
-        if not self.device_memory:
-            return 0
-        number, unit = self.device_memory[:-1], self.device_memory[-1].upper()
-        return int(float(number) * {"M": 1 << 20, "G": 1 << 30}[unit])
+        return _bytes(self.device_memory)
+
+    @property
+    def kv_bytes(self) -> int:
+        """`kv_mem` in bytes, 0 where it is left to llamay."""
+        return _bytes(self.kv_mem)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,11 @@ def config_file(environ: Mapping[str, str] = os.environ) -> Path:
 def variable(name: str) -> str:
     """The environment variable of a setting."""
     return PREFIX + name.upper()
+
+
+def _bytes(size: str) -> int:
+    """A size such as 6G in bytes; 0 for an empty one."""
+    return int(float(size[:-1]) * {"M": 1 << 20, "G": 1 << 30}[size[-1].upper()]) if size else 0
 
 
 def load(flags: Mapping[str, Any] | None = None) -> Settings:

@@ -10,17 +10,17 @@ import numpy as np
 
 from llamay.bench.resident import rss
 from llamay.bench.target import Target
-from llamay.errors import LlamayError, UsageError
+from llamay.errors import UsageError
 from llamay.sample import Sampling
-from llamay.serve.events import Done, Timings
-from llamay.serve.request import Limits
-from llamay.serve.session import Session
+from llamay.serve.alone import Alone
+from llamay.serve.events import Timings
+from llamay.serve.request import Limits, Request
 from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.program import Floats
 
-GREEDY = Sampling(temperature=0.0)
-NO_ROWS = np.empty(0, np.int32)
 SEED = 1
+GREEDY = Sampling(temperature=0.0, seed=SEED)
+NO_ROWS = np.empty(0, np.int32)
 
 Progress = Callable[[str], None]
 
@@ -86,21 +86,21 @@ def warm(target: Target, prompt: Ints, chunk: int) -> None:
 def measure(target: Target, prompt_length: int, generated: int, reps: int, say: Progress) -> Figures:
     """Runs everything `reps` times after a warm-up.
 
-    Prefill computes the prompt in a session's chunks and reads the last row's logits, as
-    llama-bench does; the time to the first token and decoding are a session's own, greedy,
+    Prefill computes the prompt in a scheduler's chunks and reads the last row's logits, as
+    llama-bench does; the time to the first token and decoding are a scheduler's own, greedy,
     without turning tokens into text.
     """
     prompt = prompt_of(target, prompt_length)
-    session = Session(target.executor, target.context)
+    alone = Alone(target.executor, target.context)
     say("warming up")
-    warm(target, prompt, session.chunk)
+    warm(target, prompt, alone.chunk)
     prefills, runs, resident = [], [], []
     for rep in range(reps):
         say(f"repetition {rep + 1} of {reps}")
         start = time.perf_counter()
-        prefill(target, prompt, session.chunk)
+        prefill(target, prompt, alone.chunk)
         prefills.append(time.perf_counter() - start)
-        runs.append(_generate(session, prompt, generated))
+        runs.append(_generate(alone, prompt, generated))
         resident.append(rss())
     submissions = max(sum(run.submissions for run in runs) - reps, 1)
     return Figures(
@@ -160,22 +160,7 @@ def _only(target: Target, width: int) -> Iterator[None]:
         gpu.device.launch = launch
 
 
-class _Mute:
-    """A decoder that turns no token into text."""
-
-    stopped: str | None = None
-
-    def push(self, id: int) -> str:
-        return ""
-
-    def finish(self) -> str:
-        return ""
-
-
-def _generate(session: Session, prompt: Ints, count: int) -> Timings:
+def _generate(alone: Alone, prompt: Ints, count: int) -> Timings:
     """The times of one whole generation, nothing of the prompt kept from before."""
-    session.forget()
-    for event in session.generate(prompt.tolist(), GREEDY, Limits(tokens=count), _Mute(), seed=SEED):
-        if isinstance(event, Done):
-            return event.timings
-    raise LlamayError("a generation ended without its last event")
+    alone.forget()
+    return alone.run(Request(tuple(prompt.tolist()), GREEDY, Limits(tokens=count))).timings

@@ -12,6 +12,7 @@ import numpy as np
 from llamay.errors import UsageError
 from llamay.quant import LAYOUTS
 from llamay.serve import devices, load
+from llamay.serve.pools import single
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE, Ints
 from llamay.tensor.cache import cache_format
@@ -82,7 +83,7 @@ def open_file(path: Path, settings: Settings, context: int) -> Target:
         name=loaded.name,
         executor=loaded.executor,
         device=loaded.device,
-        context=loaded.session.context,
+        context=loaded.context,
         kv=settings.kv,
         file_bytes=sum(tensor.nbytes for tensor in loaded.file.tensors.values()),
         load_seconds=loaded.seconds,
@@ -100,7 +101,7 @@ def open_synthetic(spec: str, settings: Settings, context: int) -> Target:
     made = synthetic.make(spec)
     context = load.context_of(_context(settings, context), made.config)
     choice = devices.choose(settings)
-    executor = devices.executor(choice, made.program, -(-context // PAGE), settings)
+    executor = devices.executor(choice, made.program, single(made.program, settings.kv, context), settings)
     owned = ExitStack()
     owned.callback(executor.close)
     return Target(

@@ -2,13 +2,14 @@
 
 import contextlib
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamay.cli.terminal import plain
-from llamay.sample import Sampling
-from llamay.serve.events import Done
+from llamay.sample import Sampling, fresh_seed
+from llamay.serve.engine import Engine
+from llamay.serve.events import Done, Failed, Text
 from llamay.serve.load import Loaded, Prompt
-from llamay.serve.request import Limits
+from llamay.serve.request import Limits, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,10 @@ class Answer:
     done: Done | None
 
 
-def show(loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, seed: int | None) -> Answer:
-    """Writes the pieces to stdout as they come and ends the line.
+def show(
+    engine: Engine, loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, seed: int | None
+) -> Answer:
+    """Writes the pieces to stdout as they come and ends the line.  `seed` None draws one.
 
     A terminal gets control characters spelled out; a pipe or file gets the text as it is.
     """
@@ -29,16 +32,20 @@ def show(loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, see
     done: Done | None = None
     for note in loaded.news(prompt):
         print(f"llamay: {note}", file=sys.stderr)
-    stream = loaded.session.generate(prompt.tokens, sampling, limits, loaded.decoder(prompt), seed)
-    with contextlib.closing(stream):
+    how = replace(sampling, seed=fresh_seed() if seed is None else seed)
+    ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops)))
+    with contextlib.closing(ticket.events()) as events:
         try:
-            for event in stream:
-                if isinstance(event, Done):
-                    done = event
-                else:
-                    pieces.append(event.text)
-                    sys.stdout.write(plain(event.text, lines=True) if screen else event.text)
-                    sys.stdout.flush()
+            for event in events:
+                match event:
+                    case Text(text):
+                        pieces.append(text)
+                        sys.stdout.write(plain(text, lines=True) if screen else text)
+                        sys.stdout.flush()
+                    case Failed(error):
+                        raise error
+                    case Done():
+                        done = event
         except KeyboardInterrupt:
             pass  # the answer so far stands; `done` tells that it was cut
         finally:

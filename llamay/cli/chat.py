@@ -10,6 +10,7 @@ from pathlib import Path
 from llamay.cli import answer, interrupt
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
+from llamay.serve.engine import Engine
 from llamay.serve.load import Loaded, Message
 from llamay.serve.request import Limits
 
@@ -31,10 +32,12 @@ def opening(system: str | None, question: str) -> list[Message]:
     return [*_system(system), {"role": "user", "content": question}]
 
 
-def talk(loaded: Loaded, sampling: Sampling, limits: Limits, system: str | None, seed: int | None) -> int:
+def talk(
+    engine: Engine, loaded: Loaded, sampling: Sampling, limits: Limits, system: str | None, seed: int | None
+) -> int:
     """Reads questions and answers them until the person leaves."""
     print(f"{loaded.describe()}\n/help explains, /bye leaves", file=sys.stderr)
-    talking = _Talk(loaded, sampling, limits, seed, _system(system))
+    talking = _Talk(engine, loaded, sampling, limits, seed, _system(system))
     with _history(loaded.settings.cache / "history"):
         while True:
             try:
@@ -70,6 +73,7 @@ def read(line: Callable[[str], str]) -> str:
 class _Talk:
     """The state of one conversation."""
 
+    engine: Engine
     loaded: Loaded
     sampling: Sampling
     limits: Limits
@@ -83,7 +87,7 @@ class _Talk:
         self.messages.append({"role": "user", "content": text})
         try:
             prompt = self.loaded.chat(self.messages)
-            given = answer.show(self.loaded, prompt, self.sampling, self.limits, self.seed)
+            given = answer.show(self.engine, self.loaded, prompt, self.sampling, self.limits, self.seed)
         except LlamayError as error:
             self.messages.pop()
             print(f"llamay: {error}", file=sys.stderr)

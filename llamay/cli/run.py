@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.cli import answer, chat, models
     from llamay.serve import load
+    from llamay.serve.engine import Bounds, Engine
     from llamay.serve.request import Limits
 
     name, question = words(args)
@@ -78,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
     if args.n is not None and args.n < 0:
         raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
     in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
-    with load.load(models.path(name, in_force), in_force) as loaded:
+    loaded = load.load(models.path(name, in_force), in_force)
+    with Engine.of(loaded, Bounds(running=1)) as engine:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         sampling = sampling_of(args, loaded)
         if args.p is None and loaded.template.name != "file":
@@ -86,9 +88,9 @@ def run(args: argparse.Namespace) -> int:
         for note in loaded.notes:
             print(f"llamay: {note}", file=sys.stderr)
         if not asked and args.p is None:
-            return chat.talk(loaded, sampling, limits, args.system, args.seed)
+            return chat.talk(engine, loaded, sampling, limits, args.system, args.seed)
         prompt = loaded.raw(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
-        given = answer.show(loaded, prompt, sampling, limits, args.seed)
+        given = answer.show(engine, loaded, prompt, sampling, limits, args.seed)
         if given.done is None:
             raise KeyboardInterrupt
         answer.close(given.done, loaded, sampling, stats=args.stats)

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from llamay.errors import NoAdapter
+from llamay.serve.pools import Pools
 from llamay.settings import Settings
+from llamay.tensor import room
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Program
 from llamay.tensor.webgpu import adapters
@@ -50,18 +52,37 @@ def _listed() -> tuple[adapters.Adapter, ...]:
         return ()
 
 
-def executor(choice: Choice, program: Program, pages: int, settings: Settings, *, window_pages: int = 0) -> Executor:
-    """Loads the program into the chosen executor, with a pool of `pages` KV pages in the format `settings.kv`.
+def free(choice: Choice, settings: Settings) -> int | None:
+    """Bytes that a model may take where it computes, None where nobody knows."""
+    if choice.adapter is None:
+        return room.machine().free
+    from llamay.tensor.webgpu import budget
 
-    With `window_pages` layers with a sliding window have a pool of their own (see
-    `Executor`).  Raises DeviceError for what the device cannot do.
+    found = budget.have(choice.adapter, settings.device_bytes)
+    return None if found is None else found.bytes
+
+
+def largest(choice: Choice) -> int:
+    """Bytes of the largest buffer that can be bound; 0: there is no such bound."""
+    if choice.adapter is None:
+        return 0
+    limits = choice.adapter.limits
+    return min(limits["max-storage-buffer-binding-size"], limits["max-buffer-size"])
+
+
+def executor(choice: Choice, program: Program, sizes: Pools, settings: Settings) -> Executor:
+    """Loads the program into the chosen executor, with pools of KV pages in the format `settings.kv`.
+
+    Raises DeviceError for what the device cannot do.
     """
     if choice.adapter is None:
         from llamay.tensor.numpy import NumpyExecutor
 
-        return NumpyExecutor(program, pages, window_pages=window_pages, kv=settings.kv)
+        return NumpyExecutor(program, sizes.pages, window_pages=sizes.window_pages, kv=settings.kv)
     from llamay.tensor.webgpu.device import Device
     from llamay.tensor.webgpu.executor import WebGPUExecutor
 
-    sizes = {"window_pages": window_pages, "allowed": settings.device_bytes}
-    return WebGPUExecutor(Device(choice.adapter), program, pages, kv=settings.kv, **sizes)
+    return WebGPUExecutor(
+        Device(choice.adapter), program, sizes.pages, window_pages=sizes.window_pages, kv=settings.kv,
+        entries=sizes.entries, allowed=settings.device_bytes,
+    )  # fmt: skip

@@ -7,20 +7,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from llamay import arch, gguf, model, tok
+from llamay import arch, gguf, kv, model, tok
 from llamay.arch import Config
 from llamay.errors import UsageError
 from llamay.serve import devices
-from llamay.serve.session import Session
+from llamay.serve.pools import Pools, pools, single
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
+from llamay.tensor.program import Program
 from llamay.tok.fallback import chat_template
 
 DEFAULT_CONTEXT = 4096  # where the model takes more: pages are memory from the start
 SMALL_CONTEXT = 2048  # where they are the machine's own memory, and 4096 tokens would take more than
 SMALL_CACHE = 96 << 20  # bytes
+OVERHEAD = 256 << 20  # bytes that a loaded model takes besides weights and pages, at most
 
 Message = dict[str, str]  # role and content
 
@@ -45,7 +47,9 @@ class Loaded:
     tokenizer: tok.Tokenizer
     template: tok.ChatTemplate
     executor: Executor
-    session: Session
+    cache: kv.Cache
+    context: int  # tokens
+    pools: Pools
     device: str  # name and kind of what computes
     seconds: float  # it took to load
     notes: tuple[str, ...] = ()  # what the person should know: a fallback, a guess, unread tensors
@@ -71,9 +75,9 @@ class Loaded:
         self._told.update(fresh)
         return fresh
 
-    def decoder(self, prompt: Prompt) -> tok.Decoder:
-        """The decoder of the prompt's answer."""
-        return tok.Decoder(self.tokenizer, prompt.stops, continues=self.tokenizer.continues(prompt.tokens))
+    def decoder(self, prompt: Sequence[int], stops: tuple[str, ...] = ()) -> tok.Decoder:
+        """The decoder of an answer to this prompt, which also finds the stop strings."""
+        return tok.Decoder(self.tokenizer, stops, continues=self.tokenizer.continues(prompt))
 
     def _begun(self, ids: list[int]) -> list[int]:
         """With the token that begins every text of this model, once."""
@@ -90,7 +94,8 @@ class Loaded:
 
     def describe(self) -> str:
         """One line: model, device, context."""
-        return f"{self.name} · {self.device} · context {self.session.context} · kv {self.settings.kv}"
+        room = "" if self.pools.pages * PAGE < 2 * self.context else f", {self.pools.bytes / 2**20:,.0f} MiB of pages"
+        return f"{self.name} · {self.device} · context {self.context} · kv {self.settings.kv}{room}"
 
     def close(self) -> None:
         """Gives device memory and the file back.  Safe to call twice."""
@@ -108,9 +113,11 @@ class Loaded:
         self.close()
 
 
-def load(path: Path, settings: Settings) -> Loaded:
+def load(path: Path, settings: Settings, *, shared: bool = False) -> Loaded:
     """Opens the file, binds its weights and loads them into the executor the settings choose.
 
+    Its pages hold one context.  `shared` gives it more, `settings.kv_mem` or a share of what is
+    free, and layers with a sliding window a pool of their own: for many requests at once.
     Raises ModelFileError for a file that cannot be run, UsageError for a context beyond the
     model's, and DeviceError for what the device cannot do.
     """
@@ -123,7 +130,8 @@ def load(path: Path, settings: Settings) -> Loaded:
         choice = devices.choose(settings)
         software = choice.adapter is not None and choice.adapter.software
         context = context_of(settings.context, config, SMALL_CACHE if software else None, settings.kv)
-        executor = devices.executor(choice, bound.program, -(-context // PAGE), settings)
+        sizes = _pools(choice, bound.program, context, settings, file.size) if shared else single(bound.program, settings.kv, context)
+        executor = devices.executor(choice, bound.program, sizes, settings)
     except BaseException:
         file.close()
         raise
@@ -135,7 +143,9 @@ def load(path: Path, settings: Settings) -> Loaded:
         tokenizer=tokenizer,
         template=chat_template(tokenizer),
         executor=executor,
-        session=Session(executor, context),
+        cache=kv.Cache(sizes.pages, sizes.window_pages, sizes.span, executor.copy_pages),
+        context=context,
+        pools=sizes,
         device=choice.name,
         seconds=time.perf_counter() - start,
         notes=_notes(choice, bound.audit, tokenizer),
@@ -152,6 +162,19 @@ def context_of(asked: int, config: Config, most: int | None = None, kv: str = "f
     usual = min(config.context, DEFAULT_CONTEXT)
     token = sum(config.kv_heads) * cache_format(kv).token_bytes(config.head_dim)
     return asked or (usual if most is None or usual * token <= most else min(usual, SMALL_CONTEXT))
+
+
+def _pools(choice: devices.Choice, program: Program, context: int, settings: Settings, weights: int) -> Pools:
+    """The pools that many requests share, beside so many bytes of weights."""
+    free = devices.free(choice, settings)
+    return pools(
+        program,
+        settings.kv,
+        context,
+        allowed=settings.kv_bytes,
+        free=None if free is None else max(0, free - weights - OVERHEAD),
+        largest=devices.largest(choice),
+    )
 
 
 def _notes(choice: devices.Choice, audit: model.Audit, tokenizer: tok.Tokenizer) -> tuple[str, ...]:

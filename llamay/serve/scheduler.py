@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from llamay.errors import LlamayError, OutOfMemory
+from llamay.errors import ContextFull, LlamayError, OutOfMemory
 from llamay.kv import Cache
 from llamay.serve.admission import Admission, youngest
 from llamay.serve.events import Done, Reason, Rows
@@ -24,6 +24,7 @@ from llamay.serve.stats import StepTimes
 from llamay.serve.step import NO_ROWS, Piece, batch_of
 from llamay.serve.ticket import Ticket
 from llamay.serve.waiting import Waiting
+from llamay.tensor.batch import PAGE
 from llamay.tensor.executor import Executor
 
 CHUNK = 128  # prompt tokens a step: long enough to keep a device busy, short enough for those who decode, and Ctrl-C
@@ -61,6 +62,9 @@ class Scheduler:
 
     def __init__(self, model: Model, waiting: Waiting, *, chunk: int = CHUNK, running: int = RUNNING) -> None:
         self.executor, self.cache = model.executor, model.cache
+        room = self.cache.groups[0].pages.count * PAGE
+        if not 1 <= model.context <= room:
+            raise ContextFull(f"a context of {model.context} tokens was asked for; the pages hold 1 to {room}")
         self.chunk = chunk
         self.most = min(running, self.executor.slots, self.executor.rows_at(model.context - 1))
         vocabulary = self.executor.program.vocabulary
@@ -99,6 +103,11 @@ class Scheduler:
                 sequence.end("cancel")
             self._leave(sequence)
         self._finish(ticket, "cancel")
+
+    def drain(self) -> None:
+        """Waits for what is on the device."""
+        while self._flights:
+            self._collect()
 
     def fail(self, error: LlamayError) -> None:
         """Ends everyone that was admitted."""

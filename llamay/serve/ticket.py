@@ -2,7 +2,7 @@
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 from llamay.errors import LlamayError
@@ -90,8 +90,12 @@ class Ticket:
                 self._final = event
             return event
 
-    def __iter__(self) -> Iterator[Event]:
+    def __iter__(self) -> Generator[Event, None, None]:
         """Events to the final one.  Whoever stops earlier, by an exception such as Ctrl-C too, cancels the request."""
+        return self.events()
+
+    def events(self) -> Generator[Event, None, None]:
+        """The same."""
         try:
             while self._final is None:
                 event = self.get()

@@ -126,14 +126,12 @@ def samples_as_defined(subject: Subject) -> Row:
 
 def a_seed_repeats(subject: Subject) -> Row:
     """One seed: with the text computed anew, in other chunks, and kept from the answer before."""
-    session = subject.loaded.session
-    session.forget()
+    alone = subject.alone()
     answers = [
-        subject.answer(LIVELY, 1, chunk=session.chunk, session=session),
-        subject.answer(LIVELY, 1, chunk=session.chunk, session=session),
-        subject.answer(LIVELY, 1, chunk=13),
+        subject.answer(LIVELY, 1, alone),
+        subject.answer(LIVELY, 1, alone),
+        subject.answer(LIVELY, 1, subject.alone(chunk=13)),
     ]
-    session.forget()
     different = sum(answer != answers[0] for answer in answers[1:])
     return Row(
         "the same seed gives the same text", different, 0, "answers differ", f"of {len(answers)}, {ANSWER} tokens"
@@ -142,9 +140,8 @@ def a_seed_repeats(subject: Subject) -> Row:
 
 def seeds_differ(subject: Subject) -> Row:
     """Three seeds, three texts."""
-    session = subject.loaded.session
-    answers = [subject.answer(LIVELY, seed, chunk=session.chunk, session=session) for seed in (1, 2, 3)]
-    session.forget()
+    alone = subject.alone()
+    answers = [subject.answer(LIVELY, seed, alone) for seed in (1, 2, 3)]
     different = sum(one != other for one, other in combinations(answers, 2))
     return Row("different seeds give different texts", different, 3, "pairs differ", "of 3", least=True)
 

@@ -1,16 +1,16 @@
 """What is verified: one loaded model, a text it reads, and the ways to run it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from llamay.errors import LlamayError, UsageError
+from llamay.errors import UsageError
 from llamay.sample import Sampling
-from llamay.serve.events import Done
+from llamay.serve.alone import Alone
 from llamay.serve.load import Loaded
-from llamay.serve.request import Limits
-from llamay.serve.session import Session
+from llamay.serve.request import Limits, Request
+from llamay.serve.scheduler import CHUNK
 from llamay.tensor.batch import PAGE, Batch, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats
@@ -38,10 +38,10 @@ class Subject:
     @classmethod
     def of(cls, loaded: Loaded, length: int) -> "Subject":
         """A text of `length` tokens, or what fits; raises UsageError where too few do."""
-        length = min(length, loaded.session.context - ANSWER)
+        length = min(length, loaded.context - ANSWER)
         if length < LEAST_TEXT:
             least = LEAST_TEXT + ANSWER
-            raise UsageError(f"a context of {loaded.session.context} tokens is too short; verify needs {least}")
+            raise UsageError(f"a context of {loaded.context} tokens is too short; verify needs {least}")
         once = loaded.raw(TEXT).tokens
         more = loaded.tokenizer.encode(TEXT)
         tokens = np.array(once + more * -(-length // len(more)), np.int32)[:length]
@@ -55,7 +55,7 @@ class Subject:
 
     def table(self, turn: int = 0) -> Ints:
         """A page table of the whole context; `turn` moves every page to another place."""
-        return np.roll(np.arange(-(-self.loaded.session.context // PAGE), dtype=np.int32), turn)
+        return np.roll(np.arange(-(-self.loaded.context // PAGE), dtype=np.int32), turn)
 
     def logits(self, chunk: int, table: Ints, tokens: Ints | None = None, rows: Ints | None = None) -> Floats:
         """Logits [rows, vocabulary] of some rows (the checkpoints) of some tokens (the text), computed by chunks."""
@@ -80,29 +80,14 @@ class Subject:
             found.append(self.executor.collect())
         return np.concatenate(found)[:, 0]
 
-    def answer(self, sampling: Sampling, seed: int, *, chunk: int, session: Session | None = None) -> list[int]:
-        """ANSWER tokens as a session gives them; a session that is handed in may have kept the text."""
-        session = session or Session(self.executor, self.loaded.session.context, chunk)
-        heard = _Heard()
-        for event in session.generate(self.tokens.tolist(), sampling, Limits(tokens=ANSWER), heard, seed):
-            if isinstance(event, Done):
-                return heard.tokens
-        raise LlamayError("a generation ended without its last event")
+    def alone(self, chunk: int = CHUNK) -> Alone:
+        """A scheduler that knows nothing yet."""
+        return Alone(self.executor, self.loaded.context, chunk)
 
-
-class _Heard:
-    """A decoder that keeps the tokens."""
-
-    def __init__(self) -> None:
-        self.stopped: str | None = None
-        self.tokens: list[int] = []
-
-    def push(self, id: int) -> str:
-        self.tokens.append(id)
-        return ""
-
-    def finish(self) -> str:
-        return ""
+    def answer(self, sampling: Sampling, seed: int, alone: Alone) -> tuple[int, ...]:
+        """ANSWER tokens as a scheduler gives them; one that is handed in again knows the text."""
+        request = Request(tuple(self.tokens.tolist()), replace(sampling, seed=seed), Limits(tokens=ANSWER))
+        return alone.run(request).choices[0].tokens
 
 
 def _lengths(total: int) -> Iterator[int]:

@@ -11,8 +11,8 @@ from llamay.cli import chat
 from llamay.gguf import Typed, ValueType
 from llamay.sample import Sampling
 from llamay.serve import load
-from llamay.serve.events import Text
-from llamay.serve.session import Limits
+from llamay.serve.alone import Alone
+from llamay.serve.request import Limits, Request
 from llamay.settings import Settings
 
 Run = Callable[..., int]
@@ -169,8 +169,9 @@ def user(text: str) -> load.Message:
 
 
 def answer(loaded: load.Loaded, messages: list[load.Message]) -> str:
-    """Four greedy tokens, in a session that remembers nothing."""
-    loaded.session.forget()
+    """Four greedy tokens."""
     prompt = loaded.chat(messages)
-    stream = loaded.session.generate(prompt.tokens, Sampling(temperature=0.0), Limits(tokens=4), loaded.decoder(prompt))
-    return "".join(event.text for event in stream if isinstance(event, Text))
+    request = Request(tuple(prompt.tokens), Sampling(temperature=0.0), Limits(tokens=4))
+    tokens = Alone(loaded.executor, loaded.context).run(request).choices[0].tokens
+    decoder = loaded.decoder(prompt.tokens)
+    return "".join([*map(decoder.push, tokens), decoder.finish()])

@@ -21,7 +21,7 @@ CLOSING = re.compile(
 
 
 def greedy(path: Path, text: str, count: int) -> str:
-    """The likeliest continuation, computed a token at a time without a session."""
+    """The likeliest continuation, computed a token at a time without an engine."""
     with gguf.open(path) as file:
         tokenizer = tok.load(file.metadata)
         executor = NumpyExecutor(model.bind(file, arch.describe(file)).program, 16)

@@ -100,7 +100,7 @@ def test_imports_point_down() -> None:
         ("llamay.serve.engine", "def f():\n    import falcon"),
         ("llamay.model.bind", "import wgpu"),
         ("llamay.tensor.numpy", "from wgpu.utils import get_default_device"),
-        ("llamay.serve.session", "from llamay.nowhere import x"),
+        ("llamay.serve.engine", "from llamay.nowhere import x"),
         ("llamay.verify", "from llamay import cli"),
     ],
 )
@@ -114,7 +114,7 @@ def test_a_planted_import_is_found(module: str, source: str) -> None:
         ("llamay.tensor.executor", "from llamay.sample import Sampling"),
         ("llamay.tensor.webgpu.device", "import wgpu\nfrom llamay.errors import NoAdapter"),
         ("llamay.cli.tui", "from llamay import tui"),
-        ("llamay.verify", "from llamay.serve.session import Session"),
+        ("llamay.verify", "from llamay.serve.engine import Engine"),
         ("llamay.gguf.file", "from llamay.quant import LAYOUTS\nimport numpy"),
         ("llamay", "from llamay.serve import x"),
         ("llamay.cli.version", "from llamay import __version__"),

@@ -16,7 +16,7 @@ from llamay.settings import Settings
 from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.program import Attend, Program
 
-PROMPT, GENERATED, REPS = 150, 12, 2  # more than one of a session's chunks
+PROMPT, GENERATED, REPS = 150, 12, 2  # more than one of a scheduler's chunks
 
 Captured = pytest.CaptureFixture[str]
 

@@ -13,7 +13,6 @@ import pytest
 from llamay.errors import DeviceError, DeviceLost, UsageError
 from llamay.sample import Sampling
 from llamay.serve import load
-from llamay.serve.session import Session
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 from llamay.verify.checks import CHECKS, Row
@@ -37,7 +36,6 @@ class Faulty:
     def __init__(self, loaded: Loaded, **wrong: Callable[..., Any]) -> None:
         self._right, self._wrong = loaded.executor, wrong
         loaded.executor = self
-        loaded.session = Session(self, loaded.session.context)
 
     def __getattr__(self, name: str) -> Any:
         right = getattr(self._right, name)

@@ -1,4 +1,4 @@
-"""Loading a tiny model: its context, its notes, its refusals, and one Session over several turns."""
+"""Loading a tiny model: its context, its pages, its notes, its refusals."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,52 +8,24 @@ import pytest
 from llamay import gguf
 from llamay.errors import NoAdapter, Unsupported, UsageError
 from llamay.gguf import Typed, ValueType
-from llamay.sample import Sampling
 from llamay.serve import load
-from llamay.serve.events import Done, Text
-from llamay.serve.request import Limits
 from llamay.settings import Settings
 from llamay.tensor.webgpu import adapters
 
 TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
 NUMPY = Settings(backend="numpy")
-GREEDY = Sampling(temperature=0.0)
-
-
-def text(loaded: load.Loaded, prompt: list[int], count: int) -> tuple[str, Done]:
-    pieces, done = "", None
-    for event in loaded.session.generate(prompt, GREEDY, Limits(tokens=count), loaded.decoder(load.Prompt(prompt))):
-        match event:
-            case Text(piece):
-                pieces += piece
-            case Done():
-                done = event
-    assert done is not None
-    return pieces, done
 
 
 def test_the_context_is_the_model_s_unless_asked_for() -> None:
     with load.load(TINY, NUMPY) as loaded:
-        assert loaded.session.context == loaded.config.context == 256
+        assert loaded.context == loaded.config.context == 256
         assert loaded.executor.pages == 16
         with pytest.raises(UsageError, match="300 tokens was asked for; this model was made for 256"):
             load.context_of(300, loaded.config)
         assert load.context_of(0, replace(loaded.config, context=1 << 20)) == load.DEFAULT_CONTEXT
         assert load.context_of(9000, replace(loaded.config, context=1 << 20)) == 9000
     with load.load(TINY, Settings(backend="numpy", context=33)) as loaded:
-        assert (loaded.session.context, loaded.executor.pages) == (33, 3)
-
-
-def test_a_conversation_computes_only_what_is_new_and_the_text_is_the_same() -> None:
-    with load.load(TINY, NUMPY) as loaded:
-        first = loaded.raw("one two three four five six").tokens
-        _, _ = text(loaded, first, 10)
-        second = [*first, *loaded.raw("seven").tokens]
-        kept, done = text(loaded, second, 10)
-        assert done.timings.cached_tokens == len(first)
-        loaded.session.forget()
-        fresh, done = text(loaded, second, 10)
-        assert (fresh, done.timings.cached_tokens) == (kept, 0)
+        assert (loaded.context, loaded.executor.pages) == (33, 3)
 
 
 def test_the_fallback_is_announced_with_what_would_bring_an_adapter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve import load
-from llamay.serve.session import Limits
+from llamay.serve.engine import Engine
+from llamay.serve.request import Limits, Request
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 from llamay.tensor.webgpu import aborts, adapters
@@ -150,14 +151,13 @@ def interrupted_wait(path: Path) -> dict[str, object]:
 
 
 def interrupted_generations(path: Path) -> dict[str, object]:
-    """Generates over and over; every interrupt must leave the session as good as new."""
+    """Generates over and over; every interrupt must leave the engine as good as new."""
     loaded = load.load(path, Settings())
-    prompt = loaded.raw("a b c")
-    limits = Limits(tokens=40)
+    engine = Engine.of(loaded)
+    request = Request(tuple(loaded.raw("a b c").tokens), GREEDY, Limits(tokens=40))
 
     def generate() -> str:
-        events = loaded.session.generate(prompt.tokens, GREEDY, limits, loaded.decoder(prompt))
-        return "".join(getattr(event, "text", "") for event in events)
+        return "".join(getattr(event, "text", "") for event in engine.submit(request))
 
     expected = generate()
     interrupts = wrong = 0
@@ -166,12 +166,12 @@ def interrupted_generations(path: Path) -> dict[str, object]:
         try:
             while True:
                 wrong += generate() != expected
-                loaded.session.forget()
+                engine.call(lambda scheduler: scheduler.cache.evict(scheduler.cache.groups[0].pages.count))
         except KeyboardInterrupt:
             interrupts += 1
             print("interrupted", flush=True)
     wrong += generate() != expected
-    loaded.close()
+    engine.close()
     return {"interrupts": interrupts, "wrong": wrong, "text": expected}
 
 

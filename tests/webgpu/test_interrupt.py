@@ -41,7 +41,7 @@ def test_a_long_wait_ends_at_once(model: Path) -> None:
 
 
 @posix
-def test_interrupts_at_any_moment_leave_the_session_as_good_as_new(model: Path) -> None:
+def test_interrupts_at_any_moment_leave_the_engine_as_good_as_new(model: Path) -> None:
     child = start("interrupted_generations", model, "ready")
     assert child.stdout is not None
     pause = random.Random(5)
