@@ -214,3 +214,19 @@ def test_a_failing_device_leaves_no_page_taken(machine, folder: Folder, tokens, 
     with pytest.raises(OutOfMemory):
         restore(folder, folder.find("a").manifest, here.cache, here.executor, here.origin)
     assert len(here.cache.contexts) == 1
+
+
+@pytest.mark.parametrize("name", [FULL, WINDOWED])
+def test_a_context_of_no_tokens_and_one_that_was_rewound(name: str, machine, folder: Folder, tokens) -> None:
+    here = machine(name)
+    empty, _ = here.cache.match([])
+    here.save(folder, empty, pending=[5])
+    found = restore(folder, folder.find("a").manifest, here.cache, here.executor, here.origin)
+    assert found.context.position == 0 and found.pending == (5,)
+    context, _ = here.cache.match([])
+    here.run(context, tokens(50))
+    assert list(here.cache.rewind(context, 49)) == []
+    here.save(folder, context, "b")
+    again = restore(folder, folder.find("b").manifest, here.cache, here.executor, here.origin)
+    assert again.tokens == tuple(tokens(50)[:49])
+    assert np.array_equal(here.run(again.context, tokens(9, seed=1)), here.run(context, tokens(9, seed=1)))
