@@ -8,7 +8,7 @@ from llamay.kv import Cache, Context, Table
 
 
 def filled(cache: Cache, tokens: list[int]) -> Context:
-    context, _ = cache.match(tokens)
+    context = cache.match([])[0]
     cache.extend(context, len(tokens))
     cache.commit(context, tokens)
     return context
