@@ -139,7 +139,7 @@ def test_nothing_is_made_in_the_loop(stepping, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_does_not_grow(stepping):
     """2,000 steps."""
-    executor, start, steps = stepping
+    _, start, steps = stepping
 
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
