@@ -8,6 +8,7 @@ from llamay import arch, model, tok
 from llamay.arch import Config
 from llamay.errors import LlamayError
 from llamay.gguf import Array, File
+from llamay.settings import Settings
 from llamay.tensor.cache import CACHE_FORMATS, OFFERED
 from llamay.tok import Tokenizer
 
@@ -68,6 +69,22 @@ def network(config: Config) -> Facts:
             name: sum(config.kv_heads) * CACHE_FORMATS[name].token_bytes(config.head_dim) for name in OFFERED
         },
         "unread_keys": list(config.unread_keys),
+    }
+
+
+def kv_measured(file: File, in_force: Settings) -> Facts | None:
+    """What `verify` measured of the quantised KV formats with these weights; None where it did not."""
+    from llamay.verify import caches, safety
+
+    found = safety.recall(in_force, file.paths)
+    if found is None:
+        return None
+    return {
+        "distances": found.distances,
+        "bound": caches.BOUND,
+        "safe": [kv for kv in found.distances if found.safe(kv)],
+        "device": found.device,
+        "tokens": found.tokens,
     }
 
 

@@ -33,11 +33,14 @@ def run(args: argparse.Namespace) -> int:
 
     if args.m is not None and args.model is not None:
         raise UsageError(f"-m {args.m} and {args.model} both name a model: give one of them")
-    path = models.path(args.m if args.m is not None else args.model or "", settings.load())
+    in_force = settings.load()
+    path = models.path(args.m if args.m is not None else args.model or "", in_force)
     with gguf.open(path) as file:
         found = _asked(args, file)
         if found is None:
             found = facts.gather(file)
+            if "network" in found:
+                found["network"]["kv_measured"] = facts.kv_measured(file, in_force)
             text = lines(found)
         else:
             text = _asked_lines(args, found)
@@ -106,12 +109,23 @@ def network_rows(network: "Facts") -> list[tuple[str, str]]:
         ("rope base", rope),
         ("KV bytes", f"{kv['f32']} a token ({others}), {whole} for the whole context"),
     ]
+    rows += kv_rows(network.get("kv_measured"))
     if network["sliding_layers"]:
         window = f"{network['sliding_window']} tokens in {network['sliding_layers']} of {network['layers']} layers"
         rows.append(("window", f"{window}, rope base {network['rope_base_sliding']:.12g} there"))
     if network["unread_keys"]:
         rows.append(("unread keys", ", ".join(network["unread_keys"])))
     return rows
+
+
+def kv_rows(measured: "Facts | None") -> list[tuple[str, str]]:
+    """Which KV formats are safe, as far as `verify` has measured it."""
+    if measured is None:
+        return [("KV formats", "f32 is exact; `llamay verify` measures whether f16, vq8 and q8 are safe")]
+    found = measured["distances"]
+    words = [f"{kv} off by {found[kv]:.2g}% {'' if kv in measured['safe'] else '(NOT SAFE)'}".rstrip() for kv in found]
+    whole = "all safe" if len(measured["safe"]) == len(found) else f"safe: {', '.join(['f32', *measured['safe']])}"
+    return [("KV formats", f"f32 exact, {', '.join(words)}; {whole} (bound {measured['bound']:g}%)")]
 
 
 def tokenizer_rows(tokenizer: "Facts") -> list[tuple[str, str]]:

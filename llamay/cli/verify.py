@@ -12,6 +12,8 @@ from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
+    from llamay.serve.load import Loaded
+    from llamay.settings import Settings
     from llamay.verify.checks import Row
 
 NAME = "verify"
@@ -55,10 +57,25 @@ def run(args: argparse.Namespace) -> int:
             if not args.json:
                 print(line(row, colour=coloured()), flush=True)
         facts = {"model": loaded.name, "device": loaded.device, "numerics": loaded.executor.numerics}
+        _keep(found, loaded, in_force, min(length, loaded.context - ANSWER))
     green = all(row.green for row in found)
     if args.json:
         print(json.dumps({**facts, "green": green, "rows": [_as_json(row) for row in found]}, indent=2))
     return 0 if green else 1
+
+
+def _keep(rows: list["Row"], loaded: "Loaded", in_force: "Settings", length: int) -> None:
+    """Keeps for `info` what was measured of the KV formats."""
+    from llamay.errors import LlamayError
+    from llamay.verify import safety
+
+    found = safety.Safety.of(rows, loaded.device, length)
+    if found is None:
+        return
+    try:
+        safety.remember(found, in_force, loaded.file.paths)
+    except (OSError, LlamayError) as error:
+        print(f"llamay: `info` will not know which KV formats are safe: {error}", file=sys.stderr)
 
 
 def line(row: "Row", *, colour: bool = False) -> str:
@@ -72,12 +89,22 @@ def line(row: "Row", *, colour: bool = False) -> str:
         return f"{word}  {row.name:<38}  {plain(row.note)}"
     sign = "at least" if row.least else "at most"
     note = f"  {plain(row.note)}" if row.note else ""
-    return f"{word}  {row.name:<38}  {_number(row.figure)} {row.unit} (bound: {sign} {_number(row.bound)}){note}"
+    return f"{word}  {row.name:<38}  {_figure(row)} (bound: {sign} {_bound(row)}){note}"
 
 
 def coloured() -> bool:
     """Whether stdout shows colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _figure(row: "Row") -> str:
+    if row.unit.startswith("%"):
+        return f"{row.figure:.3g}{row.unit}"
+    return f"{_number(row.figure)} {row.unit}"
+
+
+def _bound(row: "Row") -> str:
+    return f"{row.bound:.3g}%" if row.unit.startswith("%") else _number(row.bound)
 
 
 def _number(value: float) -> str:

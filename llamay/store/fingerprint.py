@@ -34,26 +34,49 @@ def fingerprint(paths: Sequence[str | os.PathLike[str]], blobs: Path, cache: Pat
         found = [_of_file(Path(path), blobs, cache) for path in paths]
     except OSError as error:
         raise ModelFileError(f"the weights cannot be read: {error}") from error
+    return _joined(found)
+
+
+def known(paths: Sequence[str | os.PathLike[str]], blobs: Path, cache: Path) -> str | None:
+    """The fingerprint where it costs nothing; None where a file would have to be read, or is not there."""
+    try:
+        found = [_at_hand(Path(path), blobs, cache) for path in paths]
+    except OSError:
+        return None
+    whole = [digest for digest in found if digest is not None]
+    return _joined(whole) if len(whole) == len(found) else None
+
+
+def _joined(found: list[str]) -> str:
     return found[0] if len(found) == 1 else digests.of_bytes("\n".join(found).encode())
 
 
 def _of_file(path: Path, blobs: Path, cache: Path) -> str:
+    at_hand = _at_hand(path, blobs, cache)
+    if at_hand is not None:
+        return at_hand
     real = Path(os.path.realpath(path))
-    if real.parent == Path(os.path.realpath(blobs)):
-        with contextlib.suppress(StoreError):  # a file of the folder with a name that is no digest
-            return digests.parse(real.name)
     status = os.stat(real)
-    key = f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
-    known = _known(cache)
-    if key in known:
-        return known[key]
     with open(real, "rb") as file:
         digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
         after = os.fstat(file.fileno())
     steady = (after.st_ino, after.st_size, after.st_mtime_ns) == (status.st_ino, status.st_size, status.st_mtime_ns)
     if steady and abs(time.time() - status.st_mtime) > FRESH_SECONDS:
-        _remember(cache, {**known, key: digest})
+        _remember(cache, {**_known(cache), _key(status): digest})
     return digest
+
+
+def _at_hand(path: Path, blobs: Path, cache: Path) -> str | None:
+    """The digest of a blob of the store, or one that was computed before; None where the file must be read."""
+    real = Path(os.path.realpath(path))
+    if real.parent == Path(os.path.realpath(blobs)):
+        with contextlib.suppress(StoreError):  # a file of the folder with a name that is no digest
+            return digests.parse(real.name)
+    return _known(cache).get(_key(os.stat(real)))
+
+
+def _key(status: os.stat_result) -> str:
+    return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}"
 
 
 def _known(cache: Path) -> dict[str, str]:

@@ -35,6 +35,7 @@ class Row:
     unit: str
     note: str = ""
     least: bool = False  # the figure must reach the bound instead
+    kv: str = ""  # the cache format it is about
 
     @property
     def green(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 
 from llamay.errors import DeviceLost, LlamayError
 from llamay.serve.load import Loaded
+from llamay.verify.caches import cache_checks
 from llamay.verify.checks import CHECKS, Row
 from llamay.verify.subject import Subject
 
@@ -17,7 +18,7 @@ def verify(loaded: Loaded, say: Callable[[str], None], length: int = TEXT) -> It
     Raises UsageError for a context too short, and DeviceLost, after which no row could run.
     """
     subject = Subject.of(loaded, length)
-    for name, check in CHECKS:
+    for name, check in (*CHECKS, *cache_checks()):
         say(name)
         try:
             yield check(subject)

@@ -15,14 +15,15 @@ from llamay.sample import Sampling
 from llamay.serve import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
+from llamay.verify import caches
 from llamay.verify.checks import CHECKS, Row
 from llamay.verify.run import verify
 
 Captured = pytest.CaptureFixture[str]
 Loaded = load.Loaded
 
-NAMES = [name for name, _ in CHECKS]
-PREFILL, CHUNKS, COMPANY, NUMPY, SAMPLING, SEED, SEEDS = NAMES
+NAMES = [*(name for name, _ in CHECKS), *caches.NAMES]
+PREFILL, CHUNKS, COMPANY, NUMPY, SAMPLING, SEED, SEEDS = (name for name, _ in CHECKS)
 LENGTH = 40
 
 
@@ -183,6 +184,7 @@ def test_red_ends_with_one(llamay, models: Path, capsys: Captured, monkeypatch: 
 
     broken = (*CHECKS[:1], ("the sky is green", lambda subject: Row("the sky is green", 0.4, 0.1, "off", "at noon")))
     monkeypatch.setattr(run, "CHECKS", broken)
+    monkeypatch.setattr(run, "cache_checks", tuple)
     words = ("verify", "-m", models / "llama-gqa.f16.gguf", "-prompt", LENGTH, "-device", "numpy")
     assert llamay(*words) == 1
     assert "✗ red    the sky is green" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 
 from llamay.errors import ModelFileError
 from llamay.store import fingerprint as module
-from llamay.store.fingerprint import fingerprint
+from llamay.store.fingerprint import fingerprint, known
 
 LONG_AGO = 1_600_000_000_000_000_000
 
@@ -122,3 +122,17 @@ def test_a_cache_that_cannot_be_written_costs_only_time(file: Path, tmp_path: Pa
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="cannot be read"):
         fingerprint([tmp_path / "none"], tmp_path / "blobs", tmp_path / "cache")
+
+
+def test_what_is_known_costs_nothing(file: Path, tmp_path: Path, hashed: list[str]) -> None:
+    folders = tmp_path / "blobs", tmp_path / "cache"
+    assert known([file], *folders) is None and not hashed
+    found = fingerprint([file], *folders)
+    assert known([file], *folders) == found
+    other = tmp_path / "other.gguf"
+    other.write_bytes(b"x")
+    os.utime(other, ns=(LONG_AGO, LONG_AGO))
+    assert known([file, other], *folders) is None
+    both = fingerprint([file, other], *folders)
+    assert known([file, other], *folders) == both and len(hashed) == 2
+    assert known([file, tmp_path / "missing"], *folders) is None
