@@ -116,9 +116,13 @@ class Engine:
 
     def hold(self, count: int, model: str = "") -> None:
         """So many contexts more, or less, belong to somebody: while there are any, the model stays loaded when idle."""
+        self.post(lambda: self._hold(self._resident(model), count))
+
+    def post(self, do: Callable[[], None]) -> None:
+        """Has the engine's thread call a function between two steps, soon; after `close` nothing happens."""
         with self._lock:
             if not self._closed:
-                self._inbox.put(lambda: self._hold(self._resident(model), count))
+                self._inbox.put(do)
 
     def stats(self) -> Stats:
         """What is going on, at most a step old."""
@@ -155,9 +159,7 @@ class Engine:
             raise Closed("the engine was closed")
 
     def _cancel(self, ticket: Ticket) -> None:
-        with self._lock:
-            if not self._closed:
-                self._inbox.put(lambda: self._resident(ticket.asked.model).cancel(ticket))
+        self.post(lambda: self._resident(ticket.asked.model).cancel(ticket))
 
     # -- the engine's thread
 

@@ -13,6 +13,7 @@ from llamay.errors import UsageError
 from llamay.serve import devices
 from llamay.serve.pools import Pools, pools, single
 from llamay.settings import Settings
+from llamay.store import fingerprint
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
@@ -91,6 +92,10 @@ class Loaded:
         """What the file calls its model, else the file's own name."""
         name = self.file.metadata.get("general.name")
         return name if isinstance(name, str) and name else Path(self.file.path).name
+
+    def digest(self) -> str:
+        """The weights' digest, by which saved contexts know their model; a file outside the store is read for it once."""
+        return fingerprint.fingerprint(self.file.paths, self.settings.models / "blobs", self.settings.cache)
 
     def describe(self) -> str:
         """One line: model, device, context."""

@@ -66,6 +66,7 @@ class Stream:
         self._texts: dict[int, str] = {}
         self._completion: Completion | None = None
         self._error: LlamayError | None = None
+        self.left = False  # nobody iterates any more
 
     @property
     def over(self) -> bool:
@@ -83,6 +84,7 @@ class Stream:
                     yield event
         finally:
             if not self.over:
+                self.left = True
                 self.ticket.cancel()
         if self._error is not None:
             raise self._error

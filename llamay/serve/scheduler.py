@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 
 from llamay.errors import ContextFull, LlamayError, OutOfMemory
-from llamay.kv import Cache
+from llamay.kv import Cache, Context
 from llamay.serve.admission import Admission, youngest
 from llamay.serve.events import Done, Reason, Rows
 from llamay.serve.request import Reading, Request
@@ -104,6 +104,11 @@ class Scheduler:
             self._leave(sequence)
         self._finish(ticket, "cancel")
 
+    def drop(self, context: Context) -> None:
+        """Gives a context back that belongs to nobody any more."""
+        self.cache.drop(context)
+        self.admission.gave_back()
+
     def drain(self) -> None:
         """Waits for what is on the device."""
         while self._flights:
@@ -174,9 +179,8 @@ class Scheduler:
         self._flights.append(_Flight(tuple(sequences), steps, start))
         for sequence in sequences:
             sequence.pending += steps
-            clock = sequence.ticket.clock
-            clock.submissions += 1
-            clock.submit += spent if clock.generated else 0.0
+        for ticket in {sequence.ticket for sequence in sequences}:
+            ticket.clock.submitted_steps(spent)
 
     def _collect(self) -> None:
         """The oldest submission's tokens, to those whose they are."""
@@ -186,6 +190,8 @@ class Scheduler:
         there = time.perf_counter()
         self._step_seconds = (there - max(flight.since, self._last)) / flight.steps
         self._last = there
+        for ticket in {sequence.ticket for sequence in flight.sequences}:
+            ticket.clock.waited(there - start)
         ended: list[tuple[Sequence, Reason]] = []
         listening = []
         for sequence, tokens in zip(flight.sequences, ids.T.tolist(), strict=True):
@@ -193,7 +199,7 @@ class Scheduler:
             if sequence.over:
                 continue
             listening.append(sequence)
-            reason = self._accept(sequence, tokens, there - start)
+            reason = self._accept(sequence, tokens)
             if reason is not None:
                 ended.append((sequence, reason))
         accepted = time.perf_counter()
@@ -204,15 +210,14 @@ class Scheduler:
         self.times.add(steps=flight.steps, device=there - start, sample=accepted - there)
         self.times.add(send=time.perf_counter() - accepted)
 
-    def _accept(self, sequence: Sequence, tokens: list[int], waited: float) -> Reason | None:
-        clock, before = sequence.ticket.clock, sequence.generated
-        clock.collect += waited if clock.generated else 0.0
+    def _accept(self, sequence: Sequence, tokens: list[int]) -> Reason | None:
+        before = sequence.generated
         reason: Reason | None = None
         for token in tokens:
             reason = sequence.accept(token)
             if reason is not None:
                 break
-        clock.sampled(sequence.generated - before)
+        sequence.ticket.clock.sampled(sequence.generated - before)
         self.times.generated += sequence.generated - before
         if sequence.context is not None:  # all but the newest have been fed back
             self.cache.commit(sequence.context, sequence.tokens[sequence.held : -1])

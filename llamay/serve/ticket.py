@@ -32,6 +32,15 @@ class Clock:
         """It is its turn, with so many tokens of the prompt in pages already."""
         self.admitted, self.cached = time.perf_counter(), cached
 
+    def submitted_steps(self, seconds: float) -> None:
+        """Steps went on the queue, which took so long."""
+        self.submissions += 1
+        self.submit += seconds if self.generated else 0.0
+
+    def waited(self, seconds: float) -> None:
+        """For tokens."""
+        self.collect += seconds if self.generated else 0.0
+
     def sampled(self, tokens: int) -> None:
         """So many tokens of one choice have come."""
         self.last = time.perf_counter()
