@@ -23,6 +23,7 @@ from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.pages import PageMover
 from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
+from llamay.tensor.webgpu.selftest import SelfTest
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
 
 CHUNK = 512  # token rows a step, unless memory says less
@@ -74,6 +75,8 @@ class WebGPUExecutor:
         self.slots = self.memory.slots
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))
         self.plan = Plan(self.memory, self.layout)
+        self.selftest = SelfTest(self.plan)
+        self.selftest.start()
         self.encoder = Encoder(device)
         self.sampler = Sampler(device, program.vocabulary, self.memory.logits, self.memory.state)
         self.meter = self.encoder.meter
@@ -95,6 +98,7 @@ class WebGPUExecutor:
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [outputs, vocabulary] of the batch's output rows."""
         self._check(batch)
+        self._prove(batch)
         self._write_tables(batch)
         out = np.empty((len(batch.outputs), self.program.vocabulary), np.float32)
         rows = len(batch.tokens)
@@ -134,6 +138,12 @@ class WebGPUExecutor:
             raise ContextFull(f"{steps} steps were asked for; the page tables have room for {room}")
         self._left = room - steps
         flat: list[Step] = []
+        if batch is not None:
+            self._check(batch)
+            self._prove(batch)
+            self._outputs = len(batch.outputs)
+            self._furthest = int(batch.positions[batch.outputs].max(initial=0)) + 1
+        self.selftest.prove(max(1, self._outputs), long=self._furthest + steps > SPLIT)
         if batch is not None:
             self._prefill(batch)
             flat += self._batch_tail
@@ -184,6 +194,7 @@ class WebGPUExecutor:
     @property
     def dispatches(self) -> int:
         """Dispatches of one decode step."""
+        self.selftest.prove(max(1, self._outputs), long=self._furthest >= SPLIT)
         return len(self._next_step())
 
     def beside(self, kv: str, pages: int) -> "WebGPUExecutor":
@@ -204,9 +215,19 @@ class WebGPUExecutor:
         rows = [(int(batch.sequences[row]), int(batch.positions[row])) for row in batch.outputs]
         return min((len(tables[i]) * PAGE - at for tables in groups for i, at in rows), default=0)
 
+    def _prove(self, batch: Batch) -> None:
+        """Tests what the batch's chunks and their outputs need: see SelfTest.prove."""
+        first = 0
+        while first < len(batch.tokens):
+            count = self._chunk(batch, first)
+            self.selftest.prove(count, long=int(batch.positions[first : first + count].max()) >= SPLIT)
+            outputs = int(((batch.outputs >= first) & (batch.outputs < first + count)).sum())
+            for part in {min(outputs, self.memory.slots), outputs % self.memory.slots} - {0}:
+                self.selftest.prove(part)
+            first += count
+
     def _prefill(self, batch: Batch) -> None:
         """Runs all chunks of a batch but the last one's head, which the submission carries."""
-        self._check(batch)
         self._write_tables(batch)
         first, rows = 0, len(batch.tokens)
         while True:
@@ -218,9 +239,7 @@ class WebGPUExecutor:
             first += count
         if batch.outputs[0] < first:
             raise UsageError("an output row lies before the last chunk of its batch; give it a batch of its own")
-        self._outputs = len(batch.outputs)
         self._write_outputs(batch.outputs - first)
-        self._furthest = int(batch.positions[batch.outputs].max()) + 1
         tail = self._body(count, batch, first) + self._head(self._outputs, count)
         if self.sampler.waiting:
             self.sampler.place(batch.positions[batch.outputs] + 1)
@@ -229,11 +248,11 @@ class WebGPUExecutor:
     def _body(self, count: int, batch: Batch, first: int) -> list[Step]:
         long = int(batch.positions[first : first + count].max()) >= SPLIT
         splits = int(batch.positions[first : first + count].max()) // SPLIT + 1 if long else 1
-        tokens = self.device.launch.tokens_for(count)
+        tokens = self.selftest.width(count)
         return self._flatten(self.plan.commands(tokens, batch=True, head=False, long=long), count, 0, splits)
 
     def _head(self, outputs: int, rows: int) -> list[Step]:
-        tokens = self.device.launch.tokens_for(outputs)
+        tokens = self.selftest.width(outputs)
         commands = [c for c in self.plan.commands(tokens, batch=True, head=True, long=False) if c.outputs]
         return self._flatten(commands, rows, outputs, 1)
 
@@ -249,7 +268,7 @@ class WebGPUExecutor:
         if not self.sampler.plain:
             key = (*key, *self.sampler.key)
         if key not in self._flat:
-            tokens = self.device.launch.tokens_for(count)
+            tokens = self.selftest.width(count)
             commands = self.plan.commands(tokens, batch=False, head=True, long=long)
             steps = self._flatten(commands, count, count, splits)
             self._flat[key] = [*steps, *self._choose(batch=False)]

@@ -28,7 +28,7 @@ class Command:
     split: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Source:
     """Where a list takes its rows and its output rows from, as words of the state."""
 
@@ -45,6 +45,7 @@ class Plan:
         self.launch = memory.device.launch
         self._dims = Dims(self.device, 64 * (len(self.program.operations) + 8))
         self._lists: dict[tuple[Any, ...], list[Command]] = {}
+        self._made: dict[tuple[int, int, Source, bool], list[Command]] = {}  # by operation
 
     def commands(self, tokens: int, *, batch: bool, head: bool, long: bool) -> list[Command]:
         """The list of one step: `tokens` of them a workgroup, rows from the batch or from the slots.
@@ -98,6 +99,14 @@ class Plan:
         return (memory.att, memory.attended) if isinstance(before, Attend) else (memory.act, memory.branch)
 
     def _operation(self, at: int, tokens: int, source: Source, long: bool) -> list[Command]:
+        op = self.program.operations[at]
+        attends = isinstance(op, Attend)
+        key = (at, 1 if attends or isinstance(op, Embed) else tokens, source, long and attends)
+        if key not in self._made:
+            self._made[key] = self._make(at, tokens, source, long)
+        return self._made[key]
+
+    def _make(self, at: int, tokens: int, source: Source, long: bool) -> list[Command]:
         ops = self.program.operations
         match ops[at]:
             case Embed() as op:

@@ -1,0 +1,133 @@
+"""The self-test of a loaded model: its own kernels against the NumPy twins, and its token widths against each other.
+
+Some drivers compute wrong numbers and say nothing, and some contract sums differently in
+different kernels.  So before a kernel's results are used they are compared: those of one
+token a workgroup with golden values, those of more tokens bit for bit with them.  Each
+kernel is tested once on a device, when it is first needed, since compiling one that is
+never used would cost more than the test.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from llamay.errors import WrongNumbers
+from llamay.tensor.program import Gated, Head, Qkv, Residual
+from llamay.tensor.webgpu.golden import Arrays, Golden, Trial
+from llamay.tensor.webgpu.plan import Command, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One kernel's result.  `error` is the largest, in units of what is allowed; a width is right at 0."""
+
+    kernel: str
+    tokens: int
+    error: float
+    passed: bool
+    note: str
+
+
+class SelfTest:
+    """What was tested of one plan.  `rows` grows as kernels come into use."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.device = plan, plan.device
+        self.rows: list[Row] = []
+        self.seconds = 0.0
+        self._golden = Golden(plan, max(self.device.launch.tokens))
+        self._widths = {1: True}  # whether a width may be used
+        self._long = False
+
+    def start(self) -> None:
+        """Tests what every step needs.  Raises WrongNumbers."""
+        self._numbers(long=False)
+
+    def prove(self, rows: int, *, long: bool = False) -> None:
+        """Tests what steps of so many rows need and was not tested yet; `long`: with attention beyond its first split.
+
+        Runs kernels over the working buffers, so it comes before a step's rows are written.  Raises WrongNumbers.
+        """
+        if long and not self._long:
+            self._numbers(long=True)
+            self._long = True
+        while (width := self._least(rows)) not in self._widths:
+            self._widths[width] = self._same(width)
+
+    def width(self, rows: int) -> int:
+        """The tokens a workgroup for so many rows, which were proven: the least that covers them, else the most."""
+        width = self._least(rows)
+        if width not in self._widths:
+            raise ValueError(f"steps of {rows} rows were not proven")
+        return width
+
+    def _least(self, rows: int) -> int:
+        """Among the widths that compute the same bits, those untested included."""
+        allowed = [tokens for tokens in self.device.launch.tokens if self._widths.get(tokens, True)]
+        return next((tokens for tokens in allowed if tokens >= rows), allowed[-1])
+
+    def _numbers(self, *, long: bool) -> None:
+        with self._timed():
+            for at, commands in self._untested(1, long=long):
+                trial = self._golden.trial(at, long=long)
+                found = self._run(trial, commands)
+                checks = trial.checks(found)
+                worst = max(checks, key=lambda check: check.worst[0])
+                error, place = worst.worst
+                kernels = " and ".join(dict.fromkeys(command.kernel.label for command in commands))
+                note = f"{worst.what} against float64"
+                self.rows.append(Row(kernels, 1, error, error <= 1, note))
+                if error > 1:
+                    raise WrongNumbers(
+                        f"{self.device.name} ({self.device.adapter.driver}) computes wrong numbers: {kernels} gives "
+                        f"{float(worst.found.reshape(-1)[place]):.9g} at {place} of {worst.what}, expected is "
+                        f"{float(worst.expected.reshape(-1)[place]):.9g}; use another adapter (`llamay devices` lists "
+                        f"them) or -device numpy, or try another driver"
+                    )
+                self.device.proven.update(command.kernel for command in commands)
+
+    def _same(self, width: int) -> bool:
+        """Whether every linear of `width` tokens a workgroup leaves the bits of one token at a time."""
+        with self._timed():
+            for at, commands in self._untested(width, long=False):
+                if not isinstance(self.plan.program.operations[at], Qkv | Gated | Residual | Head):
+                    continue
+                trial = self._golden.trial(at, long=False)
+                alone, together = (self._run(trial, part) for part in (self.plan.operation(at, 1, long=False), commands))
+                differing = sum(int((alone[name] != together[name]).sum()) for name in alone)
+                total = sum(array.size for array in alone.values())
+                kernels = " and ".join(dict.fromkeys(command.kernel.label for command in commands))
+                note = "bit for bit as one token at a time" if not differing else f"{differing} of {total} values differ"
+                self.rows.append(Row(kernels, width, float(differing), not differing, note))
+                if differing:
+                    return False
+                self.device.proven.update(command.kernel for command in commands)
+        return True
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+    def _untested(self, width: int, *, long: bool) -> Iterator[tuple[int, list[Command]]]:
+        """Operations with a kernel that this device has not shown to be right."""
+        for at in range(len(self.plan.program.operations)):
+            commands = self.plan.operation(at, width, long=long)
+            if any(command.kernel not in self.device.proven for command in commands):
+                yield at, commands
+
+    def _run(self, trial: Trial, commands: list[Command]) -> Arrays:
+        trial.arrange()
+        golden, outputs = self._golden, min(self._golden.rows, self.plan.memory.slots)
+        grids = [
+            (golden.head_tiles, -(-outputs // c.per), 1)
+            if c.outputs
+            else (c.x, -(-golden.rows // c.per), golden.splits if c.split else 1)
+            for c in commands
+        ]
+        self.device.dispatch([(c.kernel, c.group, grid) for c, grid in zip(commands, grids, strict=True)])
+        return trial.read()

@@ -1,0 +1,159 @@
+"""The self-test passes right kernels, refuses wrong ones by name, and drops token widths whose bits differ."""
+
+import re
+
+import numpy as np
+import pytest
+
+from llamay import gguf, wgsl
+from llamay.arch import describe
+from llamay.errors import WrongNumbers
+from llamay.model import bind
+from llamay.tensor.batch import Batch
+from llamay.tensor.cache import OFFERED
+from llamay.tensor.webgpu import device as device_module
+from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.executor import WebGPUExecutor
+
+TABLE = np.arange(20, dtype=np.int32)
+IDS = np.arange(11, dtype=np.int32)
+
+
+@pytest.fixture
+def fresh(adapter):
+    """A device on which nothing was tested yet."""
+    device = Device(adapter)
+    yield device
+    device.close()
+
+
+def program_of(case):
+    file = gguf.open(case.path)
+    return bind(file, describe(file)).program
+
+
+def broken(monkeypatch: pytest.MonkeyPatch, kernel: str, pattern: str, text: str, **choices: object) -> list[str]:
+    """From now on the kernel is compiled with `pattern` replaced, where it has these choices; lists those that were."""
+    hit: list[str] = []
+
+    def compose(name: str, **given: object) -> str:
+        right = wgsl.compose(name, **given)
+        if name != kernel or any(given.get(key) != value for key, value in choices.items()):
+            return right
+        wrong, count = re.subn(pattern, text, right)
+        if count:
+            hit.append(name)
+        return wrong
+
+    monkeypatch.setattr(device_module, "compose", compose)
+    return hit
+
+
+@pytest.mark.parametrize("kv", OFFERED)
+def test_right_kernels_pass(case, gpu: Device, kv: str) -> None:
+    gpu.proven.clear()
+    executor = WebGPUExecutor(gpu, program_of(case), 20, kv=kv)
+    test = executor.selftest
+    for rows in (1, 2, max(gpu.launch.tokens)):
+        test.prove(rows, long=True)
+        assert test.width(rows) == gpu.launch.tokens_for(rows)
+    assert all(row.passed for row in test.rows)
+    kernels = " ".join(row.kernel for row in test.rows)
+    for name in ("embed", "linear", "attention", "attention_combine", "head"):
+        assert name in kernels
+    assert {row.tokens for row in test.rows} >= {1, 2}
+    assert max(row.error for row in test.rows if row.tokens == 1) > 0  # something was compared
+
+
+def test_a_kernel_is_tested_once_on_a_device(named_case, gpu: Device) -> None:
+    program = program_of(named_case("llama-gqa.f16"))
+    first = WebGPUExecutor(gpu, program, 20)
+    first.forward(Batch.single(IDS, 0, TABLE))
+    again = WebGPUExecutor(gpu, program, 20)
+    again.forward(Batch.single(IDS, 0, TABLE))
+    assert again.selftest.rows == []
+
+
+FAULTS = [  # kernel, what is wrong with it, choices
+    ("linear", r"a0_0_0 = fma\(", "a0_0_0 = 0.5 * fma(", {"epilogue": "qkv"}),
+    ("linear", r"(let h0 = fma\()", r"\1 1.0001 * ", {"epilogue": "residual"}),
+    ("linear", r"(let n0 = )", r"\1 0.999 * ", {"epilogue": "gated"}),
+    ("linear", r"if \(v > top\)", "if (v < top)", {"epilogue": "head"}),
+    ("embed", r"(let v = )", r"\1 1.001 * ", {}),
+    ("attention", r"exp\(max\(z0_0", "exp(0.9 * max(z0_0", {}),
+    ("attention", r"end = min\(position \+ 1u", "end = min(position", {}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "pattern", "text", "choices"), FAULTS, ids=range(len(FAULTS)))
+def test_a_wrong_kernel_is_refused_by_name(
+    kernel: str, pattern: str, text: str, choices: dict, named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = broken(monkeypatch, kernel, pattern, text, **choices)
+    with pytest.raises(WrongNumbers) as refusal:
+        WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    words = str(refusal.value)
+    assert hit
+    assert fresh.name in words and kernel in words and choices.get("epilogue", "") in words
+    assert "expected is" in words and "-device numpy" in words
+
+
+@pytest.mark.parametrize(
+    ("case_name", "kernel", "pattern"),
+    [("gemma2.f16", "norm_add", r"(let v = )"), ("qwen3.f16", "rope_store", r"(let norm = )")],
+)
+def test_a_wrong_norm_is_refused(
+    case_name: str, kernel: str, pattern: str, named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = broken(monkeypatch, kernel, pattern, r"\1 1.01 * ")
+    with pytest.raises(WrongNumbers, match=kernel):
+        WebGPUExecutor(fresh, program_of(named_case(case_name)), 20)
+    assert hit
+
+
+def test_a_kernel_of_long_contexts_is_tested_before_it_is_used(
+    named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = broken(monkeypatch, "attention_combine", r"sum = fma\(stat.y", "sum = fma(0.9 * stat.y")
+    executor = WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    executor.forward(Batch.single(IDS, 0, TABLE))
+    assert not hit
+    with pytest.raises(WrongNumbers, match="attention_combine"):
+        executor.selftest.prove(1, long=True)
+    assert hit
+
+
+def test_a_width_whose_bits_differ_is_not_used(named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that contracts one kernel otherwise: its last bit differs, its numbers are right."""
+    program = program_of(named_case("llama-gqa.f16"))
+    right = WebGPUExecutor(fresh, program, 20).forward(Batch.single(IDS, 0, TABLE))
+    fresh.proven.clear()
+    fresh._kernels.clear()
+    widest = max(fresh.launch.tokens)
+    hit = broken(monkeypatch, "linear", r"(let n0 = )", r"\1 1.0000001 * ", MT=widest, epilogue="gated")
+    executor = WebGPUExecutor(fresh, program, 20)
+    found = executor.forward(Batch.single(IDS, 0, TABLE))
+    assert hit
+    assert executor.selftest.width(widest) < widest
+    row = next(row for row in executor.selftest.rows if not row.passed)
+    assert row.tokens == widest and "differ" in row.note and "gated" in row.kernel
+    assert found.tobytes() == right.tobytes()
+
+
+def test_a_test_between_steps_changes_nothing(named_case, fresh: Device) -> None:
+    """Crossing into the second split of attention tests its kernels while sequences hold pages."""
+    program = program_of(named_case("llama-gqa.f16"))
+    ids = (np.arange(250, dtype=np.int32) * 7) % program.vocabulary
+    executor = WebGPUExecutor(fresh, program, 20)
+    executor.forward(Batch.single(ids, 0, TABLE, np.empty(0, np.int32)))
+    more = (np.arange(6, dtype=np.int32) * 5) % program.vocabulary
+    apart = [executor.forward(Batch.single(more[i : i + 1], 250 + i, TABLE)) for i in range(6)]
+    again = WebGPUExecutor(fresh, program, 20)
+    together = again.forward(Batch.single(np.concatenate([ids, more]), 0, TABLE, np.arange(250, 256, dtype=np.int32)))
+    assert np.concatenate(apart).tobytes() == together.tobytes()
+
+
+def test_steps_that_were_not_proven_are_refused(named_case, fresh: Device) -> None:
+    executor = WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    with pytest.raises(ValueError, match="not proven"):
+        executor.selftest.width(max(fresh.launch.tokens))
