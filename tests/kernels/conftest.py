@@ -162,6 +162,11 @@ class Lab:
     def poisoned(self, *shape: int, dtype: Any = np.float32) -> Array:
         return np.full(shape, POISON, np.uint32).view(dtype)
 
+    @staticmethod
+    def untouched(array: Array) -> bool:
+        """Whether every word is still POISON."""
+        return bool((np.ascontiguousarray(array).view(np.uint32) == POISON).all())
+
     def run(
         self,
         variant: Variant,
