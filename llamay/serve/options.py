@@ -77,8 +77,8 @@ def request(
     how = sampling.checked(asked, base)
     if options.get("seed") is None:
         how = replace(how, seed=fresh_seed())
-    stop = options.get("stop") or ()
-    more = (stop,) if isinstance(stop, str) else tuple(stop)
+    stop = options.get("stop")
+    more = (stop,) if isinstance(stop, str) else tuple(stop or ())
     if not all(more):
         raise UsageError("a stop string is empty; it would end every answer before its first character")
     return Request(
