@@ -64,8 +64,8 @@ class Executor(Protocol):
     def write_pages(self, group: int, pages: Sequence[int], data: NDArray[np.uint8]) -> None:
         """Fills distinct pages, after what was submitted, with bytes that `read_pages` gave."""
 
-    def beside(self, kv: str, pages: int) -> "Executor":
-        """An executor over the same weights with `pages` pages of its own in the format `kv`, and no window group.
+    def beside(self, kv: str, pages: int, window_pages: int = 0) -> "Executor":
+        """An executor over the same weights with pages of its own in the format `kv`; `window_pages` 0: no window group.
 
         Closing it gives back what it took; it is closed before this one.
         """

@@ -144,10 +144,11 @@ class NumpyExecutor:
         """Fills the pages with what read_pages gave."""
         self._pool(group).write(pages, data)
 
-    def beside(self, kv: str, pages: int) -> "NumpyExecutor":
+    def beside(self, kv: str, pages: int, window_pages: int = 0) -> "NumpyExecutor":
         """An executor over the same weights with pages of its own; see the protocol."""
         matrices = Matrices(self.held, self.residence, self._stable, self._products)
-        return NumpyExecutor(self.program, pages, kv=kv, precise=self._dtype is np.float64, loaded=matrices)
+        precise = self._dtype is np.float64
+        return NumpyExecutor(self.program, pages, window_pages=window_pages, kv=kv, precise=precise, loaded=matrices)
 
     def close(self) -> None:
         """Drops weights and pages."""

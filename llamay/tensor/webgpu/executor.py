@@ -197,9 +197,11 @@ class WebGPUExecutor:
         self.selftest.prove(max(1, self._outputs), long=self._furthest >= SPLIT)
         return len(self._next_step())
 
-    def beside(self, kv: str, pages: int) -> "WebGPUExecutor":
+    def beside(self, kv: str, pages: int, window_pages: int = 0) -> "WebGPUExecutor":
         """An executor over the same weights with pages of its own; see the protocol."""
-        return WebGPUExecutor(Guest(self.device), self.program, pages, kv=kv, rows=BESIDE, loaded=self.memory)
+        return WebGPUExecutor(
+            Guest(self.device), self.program, pages, window_pages=window_pages, kv=kv, rows=BESIDE, loaded=self.memory
+        )
 
     def close(self) -> None:
         """Gives the device back."""
