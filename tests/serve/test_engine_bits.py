@@ -3,9 +3,10 @@
 Every logit that a token is sampled from is kept, by the seed of who asked and its position.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import pytest
 from llamay import arch, gguf, model
 from llamay.kv import Cache
 from llamay.sample import Sampling
+from llamay.serve import scheduler
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Done
 from llamay.serve.request import Limits, Request
 from llamay.serve.sequence import Mute
 from llamay.tensor.numpy import NumpyExecutor
+from llamay.tensor.program import Program
 
 MODELS = ("llama-gqa.f16", "qwen2-k.q4_k", "gemma3.f16")
 SPAN = 16  # of gemma3
@@ -28,19 +31,29 @@ LIVELY = Sampling(temperature=1.2, top_k=50, repeat_penalty=1.3, repeat_last_n=2
 Seen = dict[tuple[int, int], bytes]  # (seed, position) -> logits
 
 
-class Watched(NumpyExecutor):
-    """Keeps the logits that tokens are sampled from."""
+class Watch:
+    """The logits that tokens were sampled from; what is computed twice must be the same."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
+    def __init__(self) -> None:
         self.seen: Seen = {}
         self.widest = 0
 
-    def _choose(self, logits: Any, positions: Any) -> Any:
+    def look(self, samplings: Sequence[Sampling], logits: Any, positions: Any) -> None:
         self.widest = max(self.widest, len(logits))
-        for how, row, position in zip(self._samplings, logits, positions, strict=True):
+        for how, row, position in zip(samplings, logits, positions, strict=True):
             words = np.ascontiguousarray(row).tobytes()
-            assert self.seen.setdefault((how.seed, int(position)), words) == words  # computed again: the same
+            assert self.seen.setdefault((how.seed, int(position)), words) == words
+
+
+class Watched(NumpyExecutor):
+    """Shows every row of logits."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.watch = Watch()
+
+    def _choose(self, logits: Any, positions: Any) -> Any:
+        self.watch.look(self._samplings, logits, positions)
         return super()._choose(logits, positions)
 
 
@@ -48,7 +61,7 @@ class Watched(NumpyExecutor):
 class Served:
     """A tiny model with as many pages as wanted."""
 
-    executor: Watched
+    executor: Any
     cache: Cache
     context: int = 256
     closed: list[str] = field(default_factory=list)
@@ -60,20 +73,25 @@ class Served:
         self.closed.append("once")
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def program(request):
-    path = f"{__file__.rsplit('/', 2)[0]}/data/models/{request.param}.gguf"
-    with gguf.open(path) as file:
+@contextmanager
+def opened(name: str) -> Iterator[Program]:
+    with gguf.open(Path(__file__).parents[1] / "data" / "models" / f"{name}.gguf") as file:
         yield model.bind(file, arch.describe(file)).program
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def program(request):
+    with opened(request.param) as found:
+        yield found
+
+
 @contextmanager
-def serving(program, pages: int = 64, **bounds: Any) -> Iterator[tuple[Engine, Watched]]:
+def serving(program, pages: int = 64, make: Callable[..., Any] = Watched, **bounds: Any) -> Iterator[tuple[Engine, Watch]]:
     windowed = bool(program.windowed)
-    executor = Watched(program, pages, window_pages=pages if windowed else 0)
+    executor = make(program, pages, window_pages=pages if windowed else 0)
     cache = Cache(pages, pages if windowed else 0, SPAN if windowed else 0, executor.copy_pages)
     with Engine.of(Served(executor, cache, min(256, 16 * pages)), Bounds(**bounds)) as engine:
-        yield engine, executor
+        yield engine, executor.watch
         engine.call(lambda scheduler: scheduler.cache.check_integrity())
         assert engine.call(lambda scheduler: len(scheduler.cache.contexts)) == 0
 
@@ -90,14 +108,14 @@ def ask(prompt: Sequence[int], seed: int, **more: Any) -> Request:
     return Request(tuple(prompt), how, Limits(more.pop("count", COUNT)), **more)
 
 
-def alone(program, count: int) -> tuple[Seen, list[tuple[int, ...]]]:
+def alone(program, count: int, **more: Any) -> tuple[Seen, list[tuple[int, ...]]]:
     """Every prompt by itself, in an engine of its own."""
     seen: Seen = {}
     texts = []
     for seed, prompt in enumerate(prompts(count)):
-        with serving(program) as (engine, executor):
+        with serving(program, **more) as (engine, watch):
             texts.append(engine.submit(ask(prompt, seed)).result().choices[0].tokens)
-            seen |= executor.seen
+            seen |= watch.seen
     assert len(seen) == count * COUNT
     return seen, texts
 
@@ -109,7 +127,7 @@ def tokens(done: Done, index: int = 0) -> tuple[int, ...]:
 @pytest.mark.parametrize("count", [2, 3, 8])
 def test_in_a_batch_others_joining_and_leaving(program, count: int) -> None:
     seen, texts = alone(program, count)
-    with serving(program, pages=128, chunk=16) as (engine, executor):
+    with serving(program, pages=128, chunk=16) as (engine, watch):
         tickets, others = [], []
         for seed, prompt in enumerate(prompts(count)):
             tickets.append(engine.submit(ask(prompt, seed)))
@@ -117,23 +135,23 @@ def test_in_a_batch_others_joining_and_leaving(program, count: int) -> None:
             next(iter(others[seed].events())) if seed % 3 == 0 else None  # heard once, and then given up
         found = [tokens(ticket.result()) for ticket in tickets]
     assert found == texts
-    assert executor.widest > 1
-    assert {key: executor.seen[key] for key in seen} == seen
+    assert watch.widest > 1
+    assert {key: watch.seen[key] for key in seen} == seen
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 32])
 def test_by_chunks_of_any_size(program, chunk: int) -> None:
     seen, texts = alone(program, 3)
-    with serving(program, chunk=chunk) as (engine, executor):
+    with serving(program, chunk=chunk) as (engine, watch):
         tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(3))]
         assert [tokens(ticket.result()) for ticket in tickets] == texts
-    assert executor.seen == seen
+    assert watch.seen == seen
 
 
 def test_known_prefixes_and_after_eviction(program) -> None:
     """With the prefix cache on and off, and once more after it has lost everything."""
     seen, texts = alone(program, 4)
-    with serving(program) as (engine, executor):
+    with serving(program) as (engine, watch):
         for known in (True, True, False):
             done = [engine.submit(ask(p, seed, prefix_cache=known)).result() for seed, p in enumerate(prompts(4))]
             assert [tokens(one) for one in done] == texts
@@ -145,17 +163,17 @@ def test_known_prefixes_and_after_eviction(program) -> None:
         forgotten = engine.submit(ask(prompts(4)[3], 3)).result()
         assert forgotten.timings.cached_tokens == 0
         assert tokens(again) == tokens(forgotten) == texts[3]
-    assert executor.seen == seen
+    assert watch.seen == seen
 
 
 def test_after_preemption(program) -> None:
     seen, texts = alone(program, 6)
-    with serving(program, pages=8, chunk=16) as (engine, executor):
+    with serving(program, pages=8, chunk=16) as (engine, watch):
         tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(6))]
         done = [ticket.result() for ticket in tickets]
     assert [tokens(one) for one in done] == texts
     assert sum(one.timings.preempted for one in done) > 0
-    assert executor.seen == seen
+    assert watch.seen == seen
 
 
 def test_forks_of_one_prefill(program) -> None:
@@ -163,10 +181,74 @@ def test_forks_of_one_prefill(program) -> None:
     seen: Seen = {}
     texts = []
     for seed in range(4):
-        with serving(program) as (engine, executor):
+        with serving(program) as (engine, watch):
             texts.append(tokens(engine.submit(ask(prompt, seed)).result()))
-            seen |= executor.seen
-    with serving(program) as (engine, executor):
+            seen |= watch.seen
+    with serving(program) as (engine, watch):
         done = engine.submit(ask(prompt, 0, choices=4)).result()
     assert [choice.tokens for choice in done.choices] == texts
-    assert executor.seen == seen
+    assert watch.seen == seen
+
+
+@pytest.mark.parametrize("name", ["llama-gqa.f16", "gemma3.f16"])
+def test_all_of_it_in_wgsl(gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Company that comes and goes, chunks, known prefixes, preemption and forks, on the device."""
+    from llamay.tensor.webgpu.device import Guest
+    from llamay.tensor.webgpu.executor import WebGPUExecutor
+
+    monkeypatch.setattr(scheduler, "MOST_STEPS", 1)  # so that every step's logits are there when it was submitted
+
+    class WatchedDevice(WebGPUExecutor):
+        """Reads every step's logits back."""
+
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, rows=64, **more)
+            self.watch = Watch()
+
+        def begin(self, samplings: Any, histories: Any) -> None:
+            self.samplings = samplings
+            super().begin(samplings, histories)
+
+        def submit(self, batch: Any, steps: int) -> None:
+            assert steps == 1
+            super().submit(batch, steps)
+            self.positions = self.positions + 1 if batch is None else batch.positions[batch.outputs]
+            size = len(self.samplings) * self.program.vocabulary
+            logits = self.device.read(self.memory.logits, np.float32, size).reshape(len(self.samplings), -1)
+            self.watch.look(self.samplings, logits, self.positions)
+
+    guest = Guest(gpu)
+    made: dict[int, WatchedDevice] = {}
+
+    def make(program: Program, pages: int, window_pages: int) -> WatchedDevice:
+        """One for each number of pages, with nothing seen yet."""
+        if pages not in made:
+            made[pages] = WatchedDevice(guest, program, pages, window_pages=window_pages)
+        made[pages].watch = Watch()
+        return made[pages]
+
+    try:
+        with opened(name) as program:
+            seen, texts = alone(program, 5, make=make)
+            with serving(program, make=make, chunk=16) as (engine, watch):
+                tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
+                engine.submit(ask(prompts(1)[0], 100)).cancel()
+                assert [tokens(ticket.result()) for ticket in tickets] == texts
+                again = engine.submit(ask(prompts(5)[3], 3)).result()
+                assert again.timings.cached_tokens > 16 and tokens(again) == texts[3]
+                assert watch.widest > 1
+            assert {key: watch.seen[key] for key in seen} == seen
+            with serving(program, pages=8, make=make, chunk=16) as (engine, watch):
+                tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
+                done = [ticket.result() for ticket in tickets]
+                assert [tokens(one) for one in done] == texts
+                assert sum(one.timings.preempted for one in done) > 0
+            assert watch.seen == seen
+            with serving(program, make=make) as (engine, watch):
+                forks = engine.submit(ask(prompts(2)[1], 1, choices=3)).result()
+            assert tokens(forks) == texts[1]
+            assert {key: words for key, words in watch.seen.items() if key[0] == 1} == {
+                key: words for key, words in seen.items() if key[0] == 1
+            }
+    finally:
+        guest.close()

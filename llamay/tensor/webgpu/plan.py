@@ -45,6 +45,7 @@ class Plan:
         self.launch = memory.device.launch
         self._dims = Dims(self.device, 64 * (len(self.program.operations) + 8))
         self._lists: dict[tuple[Any, ...], list[Command]] = {}
+        self._picks: dict[tuple[bool, bool], tuple[Buffer | None, Command]] = {}
         self._made: dict[tuple[int, int, Source, bool], list[Command]] = {}  # by operation
 
     def commands(self, tokens: int, *, batch: bool, head: bool, long: bool) -> list[Command]:
@@ -60,16 +61,16 @@ class Plan:
 
     def pick(self, *, batch: bool, chosen: Buffer | None = None) -> Command:
         """Takes each slot's token: the greedy one, or what a sampler left in `chosen`."""
-        key = ("pick", batch, id(chosen))
-        if key not in self._lists:
+        key = (batch, chosen is None)
+        if key not in self._picks or self._picks[key][0] is not chosen:  # a sampler that grew has another
             dims = self.row_dims(batch=batch)
             kernel = self.device.kernel(
                 "pick", greedy=chosen is None, SLOTS_AT=SLOTS_AT, TAKEN_AT=TAKEN_AT, SLOTS=SLOTS, RING=RING
             )
             read = {"best": self.memory.best} if chosen is None else {"chosen": chosen}
             group = self.device.bind(kernel, dims=dims, state=self.memory.state, **read)
-            self._lists[key] = [Command(kernel, group, x=0, outputs=True)]
-        return self._lists[key][0]
+            self._picks[key] = chosen, Command(kernel, group, x=0, outputs=True)
+        return self._picks[key][1]
 
     def row_dims(self, *, batch: bool) -> Buffer:
         """The numbers of a dispatch that only needs to know where rows, outputs and the ring lie."""
