@@ -117,7 +117,24 @@ def test_bits(kv, program, made):
 @pytest.mark.parametrize("name", ["gemma2.f16", "gemma3.f16"])
 def test_holes(name, kv, program, made):
     """Layers with a window of 16 in pages of their own, given up as soon as no window reaches them."""
-    model, ids = program(name), prompt(6)
+    holes(program(name), kv, made)
+
+
+@pytest.mark.parametrize("kv", ["f32", "q8"])
+def test_holes_where_a_chunk_has_two_pages(kv, program, portable_gpu):
+    """Workgroups of 32 lanes look at 32 positions at a time, and so into the hole beside the window."""
+    from llamay.tensor.webgpu.executor import WebGPUExecutor
+
+    assert portable_gpu.launch.attention_lanes > PAGE
+    holes(
+        program("gemma2.f16"),
+        kv,
+        lambda model, pages, **more: WebGPUExecutor(portable_gpu, model, pages, rows=16, **more),
+    )
+
+
+def holes(model, kv, made):
+    ids = prompt(6)
     table = tables(1, 7)[0]
     whole = logits(made(model, 7, kv=kv), ids, LENGTH, table, table)
     few = made(model, 7, window_pages=4, kv=kv)
