@@ -95,7 +95,7 @@ def run(target: Target, prompt: int, generated: int, reps: int, say: Progress, *
     memory = _memory(target, figures)  # before the copy, which takes some for itself
     say("measuring a copy")
     return Report(
-        target=_facts(target),
+        target=facts(target),
         prompt=prompt,
         generated=generated,
         reps=reps,
@@ -115,7 +115,8 @@ def check(prompt: int, generated: int, reps: int) -> None:
             raise UsageError(f"{name} is {value}; it may be {least} or more")
 
 
-def _facts(target: Target) -> dict[str, Any]:
+def facts(target: Target) -> dict[str, Any]:
+    """What is measured and where, as plain data."""
     gpu = target.webgpu
     return {
         "version": __version__,

@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag
@@ -19,6 +20,10 @@ NAME = "bench"
 HELP = "measure prefill, decode and time to the first token, and where the time goes"
 
 EPILOG = """\
+llamay bench MODEL              one request: prefill, decode, time to the first token
+llamay bench MODEL -forks 32    fork, snapshot and restore of a 2048-token context, against computing it again
+llamay bench MODEL -batch 8     decoding with 1, 2, 4, 8 requests at once: tokens and CPU time
+
 -synthetic SHAPE:TYPE makes a model of a real shape with random weights in memory, for speed only:
 llama-1b:q4_k_m, llama-8b:q4_k_m, qwen-0.5b:q8_0 ... (a wrong name lists them all)."""
 
@@ -30,9 +35,14 @@ def configure(parser: Parser) -> None:
     argument(parser, "model", nargs="?", metavar="MODEL", completes="model", help="a name or a file")
     flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
     flag(parser, "-synthetic", metavar="SPEC", help="random weights of a real shape instead of a model")
-    flag(parser, "-prompt", type=int, default=512, metavar="N", help="tokens of the prompt (default: 512)")
-    flag(parser, "-gen", type=int, default=128, metavar="N", help="tokens to generate (default: 128)")
+    flag(
+        parser, "-prompt", type=int, metavar="N",
+        help="tokens of the prompt, or with -forks of the context (default: 512; with -forks 2048, with -batch 128)",
+    )  # fmt: skip
+    flag(parser, "-gen", type=int, metavar="N", help="tokens to generate (default: 128; with -batch 64)")
     flag(parser, "-reps", type=int, default=3, metavar="N", help="repetitions, after a warm-up (default: 3)")
+    flag(parser, "-forks", type=int, metavar="N", help="measure forking a context so many times, saving and restoring it")
+    flag(parser, "-batch", type=int, metavar="N", help="measure decoding of 1, 2, 4 ... N requests at once")
     flag(parser, "-sweep", action="store_true", help="measure prefill with each tile width of the device, too")
     add_load_flags(parser)
     json_flag(parser)
@@ -40,15 +50,28 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
+
+    if args.forks is not None and args.batch is not None:
+        raise UsageError("-forks and -batch measure different things: give one of them")
+    if args.forks is not None or args.batch is not None:
+        for name, given in (("-sweep", args.sweep), ("-c", args.context is not None)):
+            if given:
+                raise UsageError(f"{name} is for measuring one request; leave it out, or -forks and -batch")
+    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
+    if args.forks is not None:
+        return _forks(args, in_force)
+    return _single(args, in_force) if args.batch is None else _batch(args, in_force)
+
+
+def _single(args: argparse.Namespace, in_force: "Settings") -> int:
     from llamay.bench import report
     from llamay.cli import status
 
-    report.check(args.prompt, args.gen, args.reps)
-    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
-    with target_of(args, in_force) as target:
-        for note in target.notes:
-            print(f"llamay: {note}", file=sys.stderr)
-        found = report.run(target, args.prompt, args.gen, args.reps, status.say, widths=args.sweep)
+    prompt, generated = _or(args.prompt, 512), _or(args.gen, 128)
+    report.check(prompt, generated, args.reps)
+    with target_of(args, in_force, prompt + generated) as target:
+        tell(target)
+        found = report.run(target, prompt, generated, args.reps, status.say, widths=args.sweep)
         status.clear()
         if args.sweep and not found.widths:
             print(f"llamay: {target.device} has no tile widths to sweep over", file=sys.stderr)
@@ -56,18 +79,80 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def target_of(args: argparse.Namespace, in_force: "Settings") -> "Target":
-    """The model the flags name, loaded."""
+def _forks(args: argparse.Namespace, in_force: "Settings") -> int:
+    from llamay.bench import forks, report, shared
+    from llamay.cli import bench_rows, status
+
+    if args.gen is not None:
+        raise UsageError("-gen has no meaning with -forks: each fork generates one token")
+    named = named_of(args, in_force)
+    tokens = _or(args.prompt, 2048)
+    forks.check(args.forks, tokens, args.reps)
+    if args.prompt is None:
+        tokens = min(tokens, shared.longest(named) - forks.BEYOND)
+    in_force.cache.mkdir(parents=True, exist_ok=True)
+    with shared.open_shared(named, in_force, forks.room_of(args.forks, tokens)) as target:
+        tell(target)
+        found = forks.run(target, args.forks, tokens, args.reps, in_force.cache, status.say)
+        status.clear()
+        facts = report.facts(target)
+        page = [*bench_rows.heading(target), *bench_rows.forks(found)]
+    print(json.dumps({**facts, **found.as_json()}, indent=2) if args.json else "\n".join(page))
+    return 0
+
+
+def _batch(args: argparse.Namespace, in_force: "Settings") -> int:
+    from llamay.bench import batch, report, shared
+    from llamay.cli import bench_rows, status
+
+    prompt, generated = _or(args.prompt, 128), _or(args.gen, 64)
+    batch.check(args.batch, prompt, generated, args.reps)
+    with shared.open_shared(named_of(args, in_force), in_force, batch.room_of(args.batch, prompt, generated)) as target:
+        tell(target)
+        facts = {**report.facts(target), "prompt": prompt, "generated": generated, "reps": args.reps}
+        if not args.json:
+            print("\n".join(bench_rows.heading(target)))
+        found: list[batch.Width] = []
+        for width in batch.run(target, args.batch, prompt, generated, args.reps, status.say):
+            status.clear()
+            found.append(width)
+            if not args.json:
+                print(bench_rows.batch(width, found[0]), flush=True)
+    if args.json:
+        print(json.dumps({**facts, "widths": [width.as_json(found[0]) for width in found]}, indent=2))
+    return 0 if all(width.same for width in found) else 1
+
+
+def tell(target: "Target") -> None:
+    """The notes on it, to stderr."""
+    for note in target.notes:
+        print(f"llamay: {note}", file=sys.stderr)
+
+
+def _or(value: int | None, usual: int) -> int:
+    return usual if value is None else value
+
+
+def target_of(args: argparse.Namespace, in_force: "Settings", context: int) -> "Target":
+    """The model the flags name, loaded for one request."""
     from llamay.bench.target import open_file, open_synthetic
+
+    named = named_of(args, in_force)
+    if isinstance(named, str):
+        return open_synthetic(named, in_force, context)
+    return open_file(named, in_force, context)
+
+
+def named_of(args: argparse.Namespace, in_force: "Settings") -> Path | str:
+    """The file of the model the flags name, or the specification of a synthetic one."""
     from llamay.cli import models
 
     named = [name for name in (args.model, args.m, args.synthetic) if name is not None]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} are {len(named)} models to measure: give one of them")
-    context = args.prompt + args.gen
     if args.synthetic is not None:
-        return open_synthetic(args.synthetic, in_force, context)
-    return open_file(models.path(named[0] if named else "", in_force), in_force, context)
+        return str(args.synthetic)
+    return models.path(named[0] if named else "", in_force)
 
 
 def lines(report: "Report") -> list[str]:

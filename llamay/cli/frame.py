@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "info": "llamay.cli.info",
     "context": "llamay.cli.context",
     "bench": "llamay.cli.bench",
+    "benchfork": "llamay.cli.benchfork",
     "ppl": "llamay.cli.ppl",
     "verify": "llamay.cli.verify",
     "devices": "llamay.cli.devices",
