@@ -55,6 +55,22 @@ def compose(name: str, **choices: Choice) -> str:
     return template.render(**{**DEFAULTS, **choices}, c=XYZW)
 
 
+@cache
+def digest() -> str:
+    """A hash of every template's text, in hexadecimal: what was measured or kept of other kernels is not of these."""
+    import hashlib
+
+    total = hashlib.sha256()
+    pending = [files("llamay.wgsl")]
+    while pending:
+        for entry in sorted(pending.pop().iterdir(), key=lambda found: found.name):
+            if entry.is_dir():
+                pending.append(entry)
+            elif entry.name.endswith(".wgsl"):
+                total.update(entry.name.encode() + b"\0" + entry.read_bytes())
+    return total.hexdigest()
+
+
 def names() -> list[str]:
     """Every kernel: the top-level .wgsl files, by name."""
     return sorted(

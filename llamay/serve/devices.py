@@ -79,10 +79,9 @@ def executor(choice: Choice, program: Program, sizes: Pools, settings: Settings)
         from llamay.tensor.numpy import NumpyExecutor
 
         return NumpyExecutor(program, sizes.pages, window_pages=sizes.window_pages, kv=settings.kv)
-    from llamay.tensor.webgpu.device import Device
-    from llamay.tensor.webgpu.executor import WebGPUExecutor
+    from llamay.tensor.webgpu.opening import open_executor
 
-    return WebGPUExecutor(
-        Device(choice.adapter), program, sizes.pages, window_pages=sizes.window_pages, kv=settings.kv,
+    return open_executor(
+        choice.adapter, program, sizes.pages, settings.cache, window_pages=sizes.window_pages, kv=settings.kv,
         entries=sizes.entries, allowed=settings.device_bytes,
     )  # fmt: skip

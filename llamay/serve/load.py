@@ -153,7 +153,7 @@ def load(path: Path, settings: Settings, *, shared: bool = False) -> Loaded:
         pools=sizes,
         device=choice.name,
         seconds=time.perf_counter() - start,
-        notes=_notes(choice, bound.audit, tokenizer),
+        notes=(*_notes(choice, bound.audit, tokenizer), *getattr(executor, "notes", ())),
     )
 
 

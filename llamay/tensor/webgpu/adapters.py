@@ -5,7 +5,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,7 @@ class Adapter:
     features: tuple[str, ...]  # those of FEATURES it has
     limits: dict[str, int]  # those of LIMITS
     handle: Any = field(repr=False, compare=False)  # the wgpu.GPUAdapter
+    subgroups: tuple[int, int] = (0, 0)  # the least and the most invocations a subgroup may have, 0 where it is not told
 
     @property
     def software(self) -> bool:
@@ -128,7 +129,16 @@ def _describe(handle: Any) -> Adapter:
         features=tuple(name for name in FEATURES if name in handle.features),
         limits={name: int(handle.limits[name]) for name in LIMITS},
         handle=handle,
+        subgroups=_subgroups(info),
     )
+
+
+def _subgroups(info: Mapping[str, Any]) -> tuple[int, int]:
+    if info["backend_type"] == "Metal":
+        return 0, 0  # wgpu tells of the same 4 to 64 everywhere
+    # wgpu-py 0.32 spells the names with "stack"
+    least, most = (info.get(f"subgroup_{end}_size", info.get(f"stackgroup_{end}_size", 0)) for end in ("min", "max"))
+    return int(least), int(most)
 
 
 def _rank(adapter: Adapter) -> int:

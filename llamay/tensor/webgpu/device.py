@@ -79,7 +79,8 @@ class Device:
     kernel that needs more fails here as it would on the smallest adapter.
     """
 
-    def __init__(self, adapter: Adapter, *, portable: bool = False) -> None:
+    def __init__(self, adapter: Adapter, *, portable: bool = False, launch: Launch | None = None) -> None:
+        """`launch` is the class for it, None for what the adapter should have.  Raises DeviceError."""
         self.adapter = adapter
         features = [] if portable else [name for name in WANTED_FEATURES if name in adapter.features]
         limits = dict(PORTABLE)
@@ -98,7 +99,7 @@ class Device:
         self._layouts: dict[tuple[Any, ...], Any] = {}
         self._owned: list[Any] = []
         subgroup = self._probe_subgroup() if "subgroup" in features else 0
-        self.launch: Launch = launch_for(subgroup, adapter.software)
+        self.launch: Launch = launch or launch_for(subgroup, software=adapter.software, least=adapter.subgroups[0])
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.selftest import SelfTest
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
+from llamay.tensor.webgpu.tune import defaults
 
 CHUNK = 512  # token rows a step, unless memory says less
 BESIDE = 64  # token rows a step of an executor beside another
@@ -62,6 +63,8 @@ class WebGPUExecutor:
         """
         self.device, self.program, self.pages, self.kv = device, program, pages, kv
         self.name = device.name
+        self.notes: tuple[str, ...] = ()  # what the person should know of how it was opened
+        self.tuning = defaults(device.launch)  # or what was measured, and is in the launch already
         self.numerics = f"{device.launch.numerics}.{kv}"
         height = max(device.launch.tokens)
         self.rows = -(-rows // height) * height

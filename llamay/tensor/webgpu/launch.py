@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from llamay.tensor.webgpu.formats import Tile
 
+WARP = 32  # lanes of a workgroup where one subgroup holds it
 WIDE = 24  # tiles a linear must have before its tiles grow
 SPLIT = 256  # positions of one attention split: fixed, so that sums depend on the position alone
 
@@ -55,10 +56,15 @@ LAUNCHES = {
 }
 
 
-def launch_for(subgroup: int, software: bool) -> Launch:
-    """The class for an adapter whose probed subgroup size is `subgroup` (0: no subgroups)."""
-    if subgroup == 8 and software:
-        return LAUNCHES["narrow"]
-    if subgroup >= 32:
+def launch_for(probed: int, *, software: bool, least: int = 0) -> Launch:
+    """The class for an adapter on which a probe saw subgroups of `probed` invocations (0: none).
+
+    `least` is the smallest subgroup its driver may choose for a kernel, 0 where that is not
+    told.  NVIDIA and Apple have 32, AMD 32 or 64.  Intel's compiler chooses among 8, 16 and
+    32 by kernel, whatever it chose for the probe, so that nothing there may rely on 32.
+    """
+    if software:
+        return LAUNCHES["narrow"] if probed == 8 else LAUNCHES["portable"]
+    if probed >= WARP and (least == 0 or least >= WARP):
         return LAUNCHES["subgroup"]
     return LAUNCHES["portable"]
