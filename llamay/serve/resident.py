@@ -13,6 +13,9 @@ from llamay.serve.ticket import Ticket
 from llamay.serve.waiting import Waiting
 
 
+LISTED = 64  # of those who wait: telling of a thousand would cost the engine's thread milliseconds
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """Something to do on the engine's thread with a loaded model; exactly one of the two is called."""
@@ -101,13 +104,14 @@ class Resident:
         if scheduler.prefilling is not None:
             requests.append(_sequence(scheduler.prefilling, None, "prefill", now))
         requests += [_sequence(one, None, "paused", now) for one in scheduler.admission.paused]
-        requests += [_waiting(ticket, now) for ticket in self.waiting.all()]
+        requests += [_waiting(ticket, now) for ticket in self.waiting.upcoming(LISTED)]
         return ModelStats(
             name=self.name,
             device=scheduler.executor.name,
             slots=scheduler.most,
             requests=tuple(requests),
             waiting=len(self.waiting),
+            clients=self.waiting.clients(),
             cache=scheduler.cache.stats(),
             times=scheduler.times.copy(),
         )

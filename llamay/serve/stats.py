@@ -1,5 +1,6 @@
 """What the engine tells about itself: plain values of one moment, safe to hand to another thread."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -66,8 +67,9 @@ class ModelStats:
     name: str
     device: str
     slots: int  # sequences a step may have
-    requests: tuple[RequestStats, ...]  # those admitted, then those that wait
-    waiting: int
+    requests: tuple[RequestStats, ...]  # those admitted, then the first of those that wait, in their order
+    waiting: int  # requests in its queue
+    clients: Mapping[str, int]  # how many of each client those are
     cache: kv.Stats
     times: StepTimes
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict, deque
+from itertools import zip_longest
 
 from llamay.errors import QueueFull
 from llamay.serve.ticket import Ticket
@@ -82,6 +83,15 @@ class Waiting:
         self._count -= 1
         self._gate.leave()
         return True
+
+    def upcoming(self, most: int) -> list[Ticket]:
+        """The first to go, in their order."""
+        found: list[Ticket] = []
+        for places in zip_longest(*self._clients.values()):
+            found += [ticket for ticket in places if ticket is not None]
+            if len(found) >= most:
+                break
+        return found[:most]
 
     def all(self) -> list[Ticket]:
         """Everyone who waits, client by client."""

@@ -355,7 +355,7 @@ def test_the_statistics(lab) -> None:
     stats = engine.stats()
     (served,) = stats.models
     assert [one.state for one in served.requests] == ["decode", "decode", "waiting"]
-    assert (stats.waiting, served.waiting, stats.limit) == (1, 1, 1024)
+    assert (stats.waiting, served.waiting, dict(served.clients), stats.limit) == (1, 1, {"c2": 1}, 1024)
     assert {one.client for one in served.requests} == {"c0", "c1", "c2"}
     first = next(one for one in served.requests if one.client == "c0")
     assert (first.prompt, first.cached) == (30, 0) and first.held >= 30 and first.context is not None
