@@ -1,1 +1,1 @@
-"""The engine above one model: sessions, and later the scheduler.  No HTTP here."""
+"""The engine: requests in, events out, any number of them at once on one thread per process.  No HTTP here."""

@@ -1,18 +1,20 @@
 """Loading a tiny model: its context, its pages, its notes, its refusals."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from llamay import gguf
-from llamay.errors import NoAdapter, Unsupported, UsageError
+from llamay.errors import NoAdapter, OutOfMemory, Unsupported, UsageError
 from llamay.gguf import Typed, ValueType
 from llamay.serve import load
 from llamay.settings import Settings
 from llamay.tensor.webgpu import adapters
 
 TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
+GEMMA = TINY.with_name("gemma3.f16.gguf")
 NUMPY = Settings(backend="numpy")
 
 
@@ -58,3 +60,21 @@ def test_it_may_be_closed_twice() -> None:
     loaded = load.load(TINY, NUMPY)
     loaded.close()
     loaded.close()
+
+
+def test_many_requests_share_what_they_are_allowed() -> None:
+    with load.load(TINY, Settings(backend="numpy", kv_mem="1M"), shared=True) as loaded:
+        assert 0.9 * (1 << 20) < loaded.pools.bytes <= 1 << 20
+        assert loaded.executor.pages == loaded.cache.groups[0].pages.count == loaded.pools.pages > 2 * 16
+        assert "1 MiB of pages" in loaded.describe()
+    with pytest.raises(OutOfMemory, match="kv_mem allows 104,857"):
+        load.load(TINY, Settings(backend="numpy", kv_mem="0.1M"), shared=True)
+    with load.load(GEMMA, NUMPY, shared=True) as loaded:
+        assert loaded.cache.groups[1].span == 16 and loaded.executor.window_pages == loaded.pools.window_pages > 0
+    with load.load(GEMMA, NUMPY) as loaded:
+        assert len(loaded.cache.groups) == 1 and loaded.executor.window_pages == 0
+
+
+def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+    with load.load(TINY, Settings(backend="numpy", cache=tmp_path)) as loaded:
+        assert loaded.digest() == f"sha256:{hashlib.sha256(TINY.read_bytes()).hexdigest()}"
