@@ -9,6 +9,7 @@ from llamay import gguf, wgsl
 from llamay.arch import describe
 from llamay.errors import WrongNumbers
 from llamay.model import bind
+from llamay.sample import Sampling
 from llamay.tensor.batch import Batch
 from llamay.tensor.cache import OFFERED
 from llamay.tensor.webgpu import device as device_module
@@ -151,6 +152,56 @@ def test_a_test_between_steps_changes_nothing(named_case, fresh: Device) -> None
     again = WebGPUExecutor(fresh, program, 20)
     together = again.forward(Batch.single(np.concatenate([ids, more]), 0, TABLE, np.arange(250, 256, dtype=np.int32)))
     assert np.concatenate(apart).tobytes() == together.tobytes()
+
+
+SAMPLED = (Sampling(), Sampling(top_k=0, top_p=0.9, min_p=0.05, repeat_penalty=1.3), Sampling(top_k=0, typical_p=0.7))
+
+
+def test_sampling_is_tested_when_it_is_first_asked_for(named_case, fresh: Device) -> None:
+    executor = WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    executor.begin((Sampling(temperature=0.0),), (IDS,))
+    assert not any("sample" in row.kernel for row in executor.selftest.rows)
+    for sampling in (*SAMPLED, SAMPLED):
+        samplings = sampling if isinstance(sampling, tuple) else (sampling,)
+        executor.begin(samplings, (IDS,) * len(samplings))
+        executor.submit(several(len(samplings)), 3)
+        executor.collect()
+    rows = [row for row in executor.selftest.rows if "sample" in row.kernel]
+    assert len(rows) >= 3 and all(row.passed and row.error == 0 for row in rows)
+    count = len(executor.selftest.rows)
+    executor.begin(SAMPLED, (IDS,) * 3)
+    assert len(executor.selftest.rows) == count
+
+
+def several(sequences: int) -> Batch:
+    """A row for each of some sequences, a page each."""
+    places = np.arange(sequences, dtype=np.int32)
+    return Batch(places, 0 * places, places, tuple(places[i : i + 1] for i in range(sequences)), places)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "pattern", "text", "sampling"),
+    [
+        ("sample_shortlist", r"chosen\[slot\] = ", "chosen[slot] = 1u + ", SAMPLED[0]),
+        ("sample_draw", r"chosen\[slot\] = ", "chosen[slot] = 1u + ", SAMPLED[1]),
+        ("sample_keys", r"(?<!fn )settled\(", "0.5 * settled(", SAMPLED[1]),
+    ],
+)
+def test_wrong_sampling_is_refused(
+    kernel: str, pattern: str, text: str, sampling, named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = broken(monkeypatch, kernel, pattern, text)
+    executor = WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    with pytest.raises(WrongNumbers, match=kernel):
+        executor.begin((sampling,), (IDS,))
+    assert hit
+
+
+def test_wrong_greedy_choice_is_refused(named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    hit = broken(monkeypatch, "pick", r"n < tokens\[lane\]", "n > tokens[lane]")
+    with pytest.raises(WrongNumbers, match="pick"):
+        WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
+    assert hit
 
 
 def test_steps_that_were_not_proven_are_refused(named_case, fresh: Device) -> None:

@@ -128,6 +128,8 @@ class WebGPUExecutor:
         while self._pending:  # of an interrupted generation
             self.collect()
         self.sampler.begin(samplings, histories)
+        if not self.sampler.plain:
+            self.selftest.prove_sampling(samplings)
         self._taken = 0
         self._outputs = len(samplings)
         self._write(self.layout.fresh_slots(), TAKEN_AT)

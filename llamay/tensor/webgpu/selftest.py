@@ -12,9 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
+
 from llamay.errors import WrongNumbers
+from llamay.sample import Sampling
 from llamay.tensor.program import Gated, Head, Qkv, Residual
-from llamay.tensor.webgpu.golden import Arrays, Golden, Trial
+from llamay.tensor.webgpu import golden_choice
+from llamay.tensor.webgpu.device import Kernel
+from llamay.tensor.webgpu.golden import Array, Arrays, Check, Golden, Trial
 from llamay.tensor.webgpu.plan import Command, Plan
 
 
@@ -41,8 +46,20 @@ class SelfTest:
         self._long = False
 
     def start(self) -> None:
-        """Tests what every step needs.  Raises WrongNumbers."""
+        """Tests what every step needs, and writes slots, so that it comes before `begin`.  Raises WrongNumbers."""
         self._numbers(long=False)
+        pick = self.plan.pick(batch=True)
+        if pick.kernel not in self.device.proven:
+            with self._timed():
+                self._judge([golden_choice.greedy(self.plan, pick)], [pick.kernel])
+
+    def prove_sampling(self, samplings: tuple[Sampling, ...]) -> None:
+        """Tests the kernels that sample for these slots; nothing may be on its way.  Raises WrongNumbers."""
+        with self._timed():
+            kernels = golden_choice.kernels_of(self.plan, samplings)
+            if any(kernel not in self.device.proven for kernel in kernels):
+                tried = golden_choice.distinct(samplings)
+                self._judge([golden_choice.sampled(self.plan, tried)], kernels)
 
     def prove(self, rows: int, *, long: bool = False) -> None:
         """Tests what steps of so many rows need and was not tested yet; `long`: with attention beyond its first split.
@@ -71,21 +88,22 @@ class SelfTest:
         with self._timed():
             for at, commands in self._untested(1, long=long):
                 trial = self._golden.trial(at, long=long)
-                found = self._run(trial, commands)
-                checks = trial.checks(found)
-                worst = max(checks, key=lambda check: check.worst[0])
-                error, place = worst.worst
-                kernels = " and ".join(dict.fromkeys(command.kernel.label for command in commands))
-                note = f"{worst.what} against float64"
-                self.rows.append(Row(kernels, 1, error, error <= 1, note))
-                if error > 1:
-                    raise WrongNumbers(
-                        f"{self.device.name} ({self.device.adapter.driver}) computes wrong numbers: {kernels} gives "
-                        f"{float(worst.found.reshape(-1)[place]):.9g} at {place} of {worst.what}, expected is "
-                        f"{float(worst.expected.reshape(-1)[place]):.9g}; use another adapter (`llamay devices` lists "
-                        f"them) or -device numpy, or try another driver"
-                    )
-                self.device.proven.update(command.kernel for command in commands)
+                self._judge(trial.checks(self._run(trial, commands)), [command.kernel for command in commands])
+
+    def _judge(self, checks: list[Check], kernels: list[Kernel]) -> None:
+        """Notes the worst of the checks; raises WrongNumbers where it lies beyond its bound."""
+        worst = max(checks, key=lambda check: check.worst[0])
+        error, place = worst.worst
+        label = _label(kernels)
+        self.rows.append(Row(label, 1, error, error <= 1, f"{worst.what} against NumPy"))
+        if error > 1:
+            found, expected = (float(part.reshape(-1)[place]) for part in (worst.found, worst.expected))
+            raise WrongNumbers(
+                f"{self.device.name} ({self.device.adapter.driver}) computes wrong numbers: {label} gives {found:.9g} "
+                f"at {place} of {worst.what}, expected is {expected:.9g}; use another adapter (`llamay devices` lists "
+                f"them) or -device numpy, or try another driver"
+            )
+        self.device.proven.update(kernels)
 
     def _same(self, width: int) -> bool:
         """Whether every linear of `width` tokens a workgroup leaves the bits of one token at a time."""
@@ -95,11 +113,11 @@ class SelfTest:
                     continue
                 trial = self._golden.trial(at, long=False)
                 alone, together = (self._run(trial, part) for part in (self.plan.operation(at, 1, long=False), commands))
-                differing = sum(int((alone[name] != together[name]).sum()) for name in alone)
+                differing = sum(_differing(alone[name], together[name]) for name in alone)
                 total = sum(array.size for array in alone.values())
-                kernels = " and ".join(dict.fromkeys(command.kernel.label for command in commands))
+                label = _label([command.kernel for command in commands])
                 note = "bit for bit as one token at a time" if not differing else f"{differing} of {total} values differ"
-                self.rows.append(Row(kernels, width, float(differing), not differing, note))
+                self.rows.append(Row(label, width, float(differing), not differing, note))
                 if differing:
                     return False
                 self.device.proven.update(command.kernel for command in commands)
@@ -131,3 +149,13 @@ class SelfTest:
         ]
         self.device.dispatch([(c.kernel, c.group, grid) for c, grid in zip(commands, grids, strict=True)])
         return trial.read()
+
+
+def _label(kernels: list[Kernel]) -> str:
+    return " and ".join(dict.fromkeys(kernel.label for kernel in kernels))
+
+
+def _differing(one: Array, other: Array) -> int:
+    """Elements whose bits differ."""
+    bits = [np.ascontiguousarray(array).view(np.uint8).reshape(array.size, array.itemsize) for array in (one, other)]
+    return int((bits[0] != bits[1]).any(axis=1).sum())
