@@ -7,6 +7,7 @@ from llamay.errors import DeviceLost, LlamayError
 from llamay.serve.load import Loaded
 from llamay.verify.caches import cache_checks
 from llamay.verify.checks import CHECKS, Row
+from llamay.verify.contexts import CONTEXT_CHECKS
 from llamay.verify.subject import Subject
 
 TEXT = 288  # tokens: beyond the first attention split
@@ -18,7 +19,7 @@ def verify(loaded: Loaded, say: Callable[[str], None], length: int = TEXT) -> It
     Raises UsageError for a context too short, and DeviceLost, after which no row could run.
     """
     subject = Subject.of(loaded, length)
-    for name, check in (*CHECKS, *cache_checks()):
+    for name, check in (*CHECKS, *CONTEXT_CHECKS, *cache_checks()):
         say(name)
         try:
             yield check(subject)
