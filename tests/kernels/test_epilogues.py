@@ -11,7 +11,7 @@ from llamay.tensor.program import Linear, Matrix, Norm, Qkv, Rope
 from llamay.tensor.webgpu.weights import interleaved
 
 LAUNCHES = ["own", "wide", "lanes", "portable"]
-TOKENS = {"own": 4, "wide": 2, "lanes": 2, "portable": 1}
+TOKENS = {"own": 4, "wide": 2, "lanes": 1, "portable": 1}
 TYPE = TensorType.Q8_0
 COLUMNS = 64
 EPS = 1e-5
@@ -49,6 +49,16 @@ class Normed:
 def matrix(lab, launched, rows, random, biased=False):
     bias = random.standard_normal(rows).astype(np.float32) if biased else None
     return lab.load(launched[0], TYPE, lab.blocks(TYPE, rows, COLUMNS, random), bias)
+
+
+def whole(lab, launched, values):
+    """Weights that are the given whole numbers."""
+    blocks = np.zeros((len(values), COLUMNS // 32, 34), np.uint8)
+    blocks[..., :2] = np.array([1], np.float16).view(np.uint8)
+    numbers = np.zeros((len(values), COLUMNS), np.int8)
+    numbers[:, : len(values[0])] = values
+    blocks[..., 2:] = numbers.view(np.uint8).reshape(len(values), -1, 32)
+    return lab.load(launched[0], TensorType.Q8_0, blocks.reshape(len(values), -1))
 
 
 # -- plain, after a norm
@@ -94,8 +104,9 @@ def residual(lab, launched, weights, x, h, weight, scale, *, row0=0, width=None)
 
 
 def test_residual_by_hand(lab, launched):
-    weights = lab.load(launched[0], TensorType.F32, np.array([[2.0, 0], [0, 3], [1, 1]], np.float32).view(np.uint8))
-    x = np.array([[1.0, 2], [0, -1]], np.float32)
+    weights = whole(lab, launched, [[2, 0], [0, 3], [1, 1]])
+    x = np.zeros((2, COLUMNS), np.float32)
+    x[:, :2] = [[1, 2], [0, -1]]
     h, hw, sums = residual(lab, launched, weights, x, [[10, 20, 30], [1, 2, 3]], [1, 10, 0.5], 0.5)
     assert h.tolist() == [[11, 23, 31.5], [1, 0.5, 2.5]]
     assert hw.tolist() == [[11, 230, 15.75], [1, 5, 1.25]]
@@ -196,9 +207,7 @@ def head(lab, launched, weights, h, outputs, vocabulary, scale, softcap, row0=0)
 
 def test_head_by_hand(lab, launched):
     """Three tokens in the vocabulary, two of them equal; row 1 is asked for, then row 0."""
-    values = np.zeros((3, COLUMNS), np.float32)
-    values[:, 0] = [1, 4, 4]
-    weights = lab.load(launched[0], TensorType.F32, values.view(np.uint8))
+    weights = whole(lab, launched, [[1], [4], [4]])
     h = Normed(np.random.default_rng(0), 2, 2, 1)
     h.x[:, 0] = [2, -2]
     h.sums[:, 0] = COLUMNS / 4 - COLUMNS * EPS  # a mean square of 1/4, so the norm doubles
