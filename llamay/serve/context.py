@@ -164,6 +164,7 @@ class Context:
 
         def record(scheduler: Scheduler) -> snapshots.Recording:
             context = self._pages.current(scheduler, tokens)
+            context.name = label.name
             pending = tokens[context.position :]
             return snapshots.record(folder, context, scheduler.executor, origin(scheduler), pending)
 
@@ -186,6 +187,7 @@ class Context:
             found = snapshots.restore(
                 folder, saved, scheduler.cache, scheduler.executor, origin(scheduler), tokens=tokens, recompute=recompute
             )
+            found.context.name = saved.name
             self._pages.replace(scheduler, found.context)
             return found.tokens
 

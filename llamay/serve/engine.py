@@ -164,19 +164,23 @@ class Engine:
     # -- the engine's thread
 
     def _work(self) -> None:
+        reason = Closed("the engine was closed")
         try:
             while not self._stopped:
                 self._listen()
+                self._provide()
                 for resident in list(self._residents.values()):
-                    if resident.wanted:
-                        self._provide(resident)
                     if resident.busy:
                         resident.turn()
                 self._expire()
+        except BaseException as error:
+            reason = Closed(f"the engine failed: {type(error).__name__}: {error}")
+            reason.__cause__ = error
+            raise
         finally:  # whatever happened, nobody is left waiting
             with self._lock:
                 self._closed = True
-            self._clear(Closed("the engine was closed"))
+            self._clear(reason)
 
     def _listen(self) -> None:
         """Does what was asked; waits for it where there is nothing else to do."""
@@ -201,9 +205,12 @@ class Engine:
         return resident.used + self.bounds.keep_alive
 
     def _expire(self) -> None:
-        for resident in self._residents.values():
+        """Gives idle models back, and forgets names that mean nothing."""
+        for resident in list(self._residents.values()):
             if resident.scheduler is not None and not resident.busy and self._until(resident) <= time.monotonic():
                 resident.unload(Closed("the model was idle"))
+            if resident.forgettable:
+                del self._residents[resident.name]
 
     def _resident(self, name: str) -> Resident:
         if name not in self._residents:
@@ -232,27 +239,31 @@ class Engine:
         idle = [one for one in self._residents.values() if one.scheduler is not None and not one.busy]
         return min(idle, key=lambda one: (one.handles > 0, one.used), default=None)
 
-    def _provide(self, resident: Resident) -> None:
-        """Loads a model that is wanted, in the place of an idle one where all are taken.
+    def _provide(self) -> None:
+        """Loads the models that are wanted, the one that was asked for first before others.
 
-        Where none is idle those that are loaded admit only what came before.
+        Where all places are taken and no model is idle, those that are loaded admit only what came before.
         """
+        before: int | None = None
+        for resident in sorted((one for one in self._residents.values() if one.wanted), key=lambda one: one.first):
+            if not self._begin_loading(resident) and before is None:
+                before = resident.first
+        for resident in self._residents.values():
+            if resident.scheduler is not None:
+                resident.scheduler.admission.before = before
+
+    def _begin_loading(self, resident: Resident) -> bool:
+        """In a free place, or that of an idle model; False where there is neither."""
         if self._vacancies() < 1:
             idle = self._idle()
             if idle is None:
-                first = resident.waiting.first()
-                for one in self._residents.values():
-                    if one.scheduler is not None:
-                        one.scheduler.admission.before = 0 if first is None else first.id
-                return
+                return False
             idle.unload(Closed(f"the model's place was given to {resident.name or 'another'}"))
         resident.loading = True
-        for one in self._residents.values():
-            if one.scheduler is not None:
-                one.scheduler.admission.before = None
         thread = threading.Thread(target=self._load, args=(resident,), name="llamay-load", daemon=True)
         self._loaders = [*(one for one in self._loaders if one.is_alive()), thread]
         thread.start()
+        return True
 
     def _load(self, resident: Resident) -> None:
         """On a thread of its own: others go on meanwhile."""

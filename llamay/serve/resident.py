@@ -12,7 +12,6 @@ from llamay.serve.stats import ModelStats, RequestStats, State
 from llamay.serve.ticket import Ticket
 from llamay.serve.waiting import Waiting
 
-
 LISTED = 64  # of those who wait: telling of a thousand would cost the engine's thread milliseconds
 
 
@@ -41,6 +40,16 @@ class Resident:
     def wanted(self) -> bool:
         """Whether it should be loaded and is not."""
         return self.scheduler is None and not self.loading and bool(self.calls or len(self.waiting))
+
+    @property
+    def first(self) -> int:
+        """The lowest id of those who wait; 0 where something else does, too."""
+        return 0 if self.calls else min((ticket.id for ticket in self.waiting.heads()), default=0)
+
+    @property
+    def forgettable(self) -> bool:
+        """Whether nothing would be lost with it."""
+        return self.scheduler is None and not (self.loading or self.calls or self.handles or len(self.waiting))
 
     @property
     def busy(self) -> bool:

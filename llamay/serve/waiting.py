@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from itertools import zip_longest
 
 from llamay.errors import QueueFull
@@ -62,8 +63,11 @@ class Waiting:
 
     def first(self, before: int | None = None) -> Ticket | None:
         """The next to go, of those with an id below `before`."""
-        heads = (tickets[0] for tickets in self._clients.values())
-        return next((head for head in heads if before is None or head.id < before), None)
+        return next((head for head in self.heads() if before is None or head.id < before), None)
+
+    def heads(self) -> Iterator[Ticket]:
+        """The first of each client, in the order of their turns."""
+        return (tickets[0] for tickets in self._clients.values())
 
     def take(self, ticket: Ticket) -> None:
         """Takes a ticket that is `first` out; it is the turn of the other clients then."""

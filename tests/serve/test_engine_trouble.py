@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from llamay.errors import DeviceLost, OutOfMemory
+from llamay.errors import Closed, DeviceLost, OutOfMemory
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Done, Failed, Text
 
@@ -277,6 +277,54 @@ def test_models_that_have_no_place_take_turns(lab) -> None:
         for n, ticket in enumerate(tickets):
             assert lab.listen(ticket).tokens() == lab.expected(lab.prompt_of(n, 9), 50)
     assert set(models.loads) == set("abc")
+
+
+def test_a_place_that_nobody_wants_any_more_is_not_waited_for(lab) -> None:
+    """A request for another model holds later ones back, until it is cancelled."""
+    models = Models(lab)
+    with Engine(models.open, Bounds(loaded=1)) as engine:
+        lab.answer(engine, [1], 1, model="a")
+        models.made["a"].executor.seconds = 0.005
+        running = engine.submit(lab.request([1, 2], 400, model="a"))
+        assert running.get(timeout=20) is not None
+        other = engine.submit(lab.request([1], 1, model="b"))
+        later = engine.submit(lab.request([3], 5, model="a"))
+        time.sleep(0.1)
+        assert later.get(timeout=0) is None
+        other.cancel()
+        assert lab.listen(later).tokens() == lab.expected([3], 5)
+        assert lab.listen(other).done.reason == "cancel"
+        running.cancel()
+        lab.listen(running)
+    assert models.loads == ["a"]
+
+
+def test_names_that_mean_nothing_are_forgotten(lab) -> None:
+    models = Models(lab)
+    with Engine(models.open) as engine:
+        for _ in range(50):
+            lab.listen(engine.submit(lab.request([1], 1, model="none")))
+            lab.listen(engine.submit(lab.request([1], 1, model="a")))
+        engine.call(lambda scheduler: None, "a")
+        assert set(engine._residents) <= {"a", "none"}
+        engine.call(lambda scheduler: None, "a")
+        assert set(engine._residents) == {"a"}
+
+
+def test_a_fault_of_the_engine_itself_leaves_nobody_waiting(lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = lab.model()
+    engine = lab.start(model)
+    ticket = engine.submit(lab.request([1, 2], 900))
+    assert isinstance(ticket.get(timeout=20), Text)
+    monkeypatch.setattr(threading, "excepthook", lambda told: None)
+    engine.post(lambda: 1 // 0)
+    error = lab.listen(ticket).error
+    assert isinstance(error, Closed) and "ZeroDivisionError" in str(error)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+    engine._thread.join(20)
+    with pytest.raises(Closed):
+        engine.submit(lab.request([1], 1))
+    assert model.closed
 
 
 def test_an_idle_model_is_given_back(lab) -> None:
