@@ -124,9 +124,16 @@ def tokens(done: Done, index: int = 0) -> tuple[int, ...]:
     return done.choices[index].tokens
 
 
+@pytest.fixture(scope="module")
+def first(program) -> Callable[[int], tuple[Seen, list[tuple[int, ...]]]]:
+    """Logits and tokens of the first prompts, each computed alone."""
+    seen, texts = alone(program, 8)
+    return lambda count: ({key: words for key, words in seen.items() if key[0] < count}, texts[:count])
+
+
 @pytest.mark.parametrize("count", [2, 3, 8])
-def test_in_a_batch_others_joining_and_leaving(program, count: int) -> None:
-    seen, texts = alone(program, count)
+def test_in_a_batch_others_joining_and_leaving(program, first, count: int) -> None:
+    seen, texts = first(count)
     with serving(program, pages=128, chunk=16) as (engine, watch):
         tickets, others = [], []
         for seed, prompt in enumerate(prompts(count)):
@@ -140,17 +147,17 @@ def test_in_a_batch_others_joining_and_leaving(program, count: int) -> None:
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 32])
-def test_by_chunks_of_any_size(program, chunk: int) -> None:
-    seen, texts = alone(program, 3)
+def test_by_chunks_of_any_size(program, first, chunk: int) -> None:
+    seen, texts = first(3)
     with serving(program, chunk=chunk) as (engine, watch):
         tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(3))]
         assert [tokens(ticket.result()) for ticket in tickets] == texts
     assert watch.seen == seen
 
 
-def test_known_prefixes_and_after_eviction(program) -> None:
+def test_known_prefixes_and_after_eviction(program, first) -> None:
     """With the prefix cache on and off, and once more after it has lost everything."""
-    seen, texts = alone(program, 4)
+    seen, texts = first(4)
     with serving(program) as (engine, watch):
         for known in (True, True, False):
             done = [engine.submit(ask(p, seed, prefix_cache=known)).result() for seed, p in enumerate(prompts(4))]
@@ -166,8 +173,8 @@ def test_known_prefixes_and_after_eviction(program) -> None:
     assert watch.seen == seen
 
 
-def test_after_preemption(program) -> None:
-    seen, texts = alone(program, 6)
+def test_after_preemption(program, first) -> None:
+    seen, texts = first(6)
     with serving(program, pages=8, chunk=16) as (engine, watch):
         tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(6))]
         done = [ticket.result() for ticket in tickets]
