@@ -98,9 +98,9 @@ class Golden:
         found = self.device.read(buffer, np.float32, self.rows * stride)
         return found.reshape(self.rows, stride)[:, :columns]
 
-    def _spoil(self, buffer: Buffer, stride: int) -> None:
-        """What is never written shows."""
-        self._put(buffer, np.full((self.rows, stride), np.nan, np.float32), stride)
+    def _spoil(self, buffer: Buffer, stride: int, columns: int) -> None:
+        """What is never written shows.  What pads a row stays zero: no kernel writes it, and linears read it."""
+        self._put(buffer, np.full((self.rows, columns), np.nan, np.float32), stride)
 
     def _place(self, tokens: Array, positions: Array) -> None:
         """The batch's token rows, over the tables of pages that nobody owns."""
@@ -134,8 +134,8 @@ class Golden:
 
         def arrange() -> None:
             self._place(tokens, np.zeros(self.rows))
-            self._spoil(memory.h, memory.hidden)
-            self._spoil(memory.sums, memory.partials)
+            self._spoil(memory.h, memory.hidden, hidden)
+            self._spoil(memory.sums, memory.partials, memory.partials)
 
         def read() -> Arrays:
             h, hw = (self._get(buffer, memory.hidden, hidden) for buffer in (memory.h, memory.hw))
@@ -158,7 +158,7 @@ class Golden:
         def arrange() -> None:
             self._place(np.zeros(self.rows), positions)
             self._put_normed(x, sums)
-            self._spoil(memory.q, memory.attended)
+            self._spoil(memory.q, memory.attended, op.heads * op.head_dim)
             for pool, size in self._pages(op.layer):
                 self.device.write(pool, np.zeros(size, np.uint8), pool.size - size)
 
@@ -202,7 +202,7 @@ class Golden:
         def arrange() -> None:
             self._place(np.zeros(self.rows), positions)
             self._put(memory.q, q, memory.attended)
-            self._spoil(memory.att, memory.attended)
+            self._spoil(memory.att, memory.attended, op.heads * op.head_dim)
             (key_pool, key_size), (value_pool, value_size) = self._pages(op.layer)
             self.device.write(key_pool, pages.read_keys([0]), key_pool.size - key_size)
             self.device.write(value_pool, pages.read_values([0]), value_pool.size - value_size)
@@ -225,7 +225,7 @@ class Golden:
 
         def arrange() -> None:
             self._put_normed(x, sums)
-            self._spoil(memory.act, memory.branch)
+            self._spoil(memory.act, memory.branch, op.gate.rows)
 
         def read() -> Arrays:
             return {"act": self._get(memory.act, memory.branch, op.gate.rows)}
@@ -247,9 +247,9 @@ class Golden:
         def arrange() -> None:
             self._put(source, x, stride)
             self._put(memory.h, h, memory.hidden)
-            self._spoil(memory.sums, memory.partials)
+            self._spoil(memory.sums, memory.partials, memory.partials)
             if op.post_norm is not None:
-                self._spoil(memory.post, memory.hidden)
+                self._spoil(memory.post, memory.hidden, hidden)
 
         def read() -> Arrays:
             parts = {"h": memory.h, "hw": memory.hw} | ({"y": memory.post} if op.post_norm is not None else {})
