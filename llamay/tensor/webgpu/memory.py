@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from llamay.errors import Unsupported
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import CACHE_FORMATS, CacheFormat
 from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Program, Qkv, Residual, Rope
@@ -20,6 +21,19 @@ TURNS = 1024  # positions of a rope table computed at a time
 def padded(columns: int) -> int:
     """Floats from one token's row to the next: whole units of 32."""
     return -(-columns // 32) * 32
+
+
+def _refuse_ragged(program: Program) -> None:
+    """Raises Unsupported for sizes that are not whole vec4s where a kernel takes four values at a time."""
+    for op in program.operations:
+        if isinstance(op, Qkv) and op.head_dim % 4:
+            raise Unsupported(
+                f"layer {op.layer} has heads of {op.head_dim} values; in WGSL they are multiples of 4, -device numpy takes any"
+            )
+        if isinstance(op, Residual) and op.post_norm is not None and program.hidden % 4:
+            raise Unsupported(
+                f"the norm behind a branch is of {program.hidden} values; in WGSL it takes multiples of 4, -device numpy any"
+            )
 
 
 class Memory:
@@ -42,6 +56,7 @@ class Memory:
         cache: CacheFormat = CACHE_FORMATS["f32"],
         loaded: "Memory | None" = None,
     ) -> None:
+        _refuse_ragged(program)
         self.device, self.program, self.rows, self.cache = device, program, rows, cache
         self.positions = min(program.context, pages * PAGE)  # a sequence may have
         self.partials = -(-program.hidden // device.launch.tile.height)
