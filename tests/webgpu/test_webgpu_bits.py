@@ -110,6 +110,30 @@ def test_company(name, count, program, opened, scattered, chunked):
         assert np.array_equal(last_logits(single, 1)[0], together[i]), i
 
 
+def test_steps_a_submission(program, opened, scattered):
+    """150 tokens, more than the ring of sampled tokens holds, are the same however steps are submitted and collected."""
+    ids, (tables, pages) = prompt(15, 9), scattered(16, 170, 170)
+    executor = opened(program("gemma3.f16"), pages)
+    batch = Batch(
+        np.concatenate([ids, ids[::-1]]), np.tile(np.arange(9, dtype=np.int32), 2), np.repeat(np.arange(2, dtype=np.int32), 9),
+        tuple(tables), np.array([8, 17], np.int32),
+    )  # fmt: skip
+    found = []
+    for sizes, ahead in (([1] * 150, 0), ([7] * 21 + [3], 1), ([64, 64, 22], 2), ([5, 40, 64, 41], 3)):
+        executor.begin((GREEDY,) * 2, (np.empty(0, np.int32),) * 2)
+        collected, waiting = [], 0
+        for at, size in enumerate(sizes):
+            executor.submit(None if at else batch, size)
+            waiting += 1
+            while waiting > ahead:
+                collected.append(executor.collect())
+                waiting -= 1
+        found.append(np.concatenate([*collected, *(executor.collect() for _ in range(waiting))]))
+    assert found[0].shape == (150, 2) and len(np.unique(found[0])) > 3
+    for other in found[1:]:
+        assert np.array_equal(other, found[0])
+
+
 def test_one_table_for_two(program, opened, scattered, chunked):
     """Sequences that share the pages of a common beginning, as forks do."""
     ids, ([table], pages) = prompt(8, 40), scattered(9, 80)
