@@ -16,31 +16,39 @@ CONFIG_VARIABLE = "LLAMAY_CONFIG"  # where config.toml lies, when not in the pla
 NOT_SETTINGS = frozenset({CONFIG_VARIABLE, "LLAMAY_SOAK"})  # variables that are read elsewhere
 
 _SIZE = re.compile(r"\d+(\.\d+)?[MmGg]")
+_WHOLE = re.compile(r"-?\d{1,40}")  # Python refuses to read thousands of digits
 KV_FORMATS = ("f32", "f16", "vq8", "q8")  # those of llamay.tensor.cache, a test sees to it
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise SettingsError("the home folder is not known: HOME is not set and this user has no entry; set HOME") from error
 
 
 def _config_folder() -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("APPDATA") or Path.home() / "AppData" / "Roaming") / "llamay"
+        return Path(os.environ.get("APPDATA") or _home() / "AppData" / "Roaming") / "llamay"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "llamay"
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "llamay"
+        return _home() / "Library" / "Application Support" / "llamay"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / "llamay"
 
 
 def _models_folder() -> Path:
-    return Path.home() / ".llamay" / "models"
+    return _home() / ".llamay" / "models"
 
 
 def _contexts_folder() -> Path:
-    return Path.home() / ".llamay" / "contexts"
+    return _home() / ".llamay" / "contexts"
 
 
 def _cache_folder() -> Path:
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "llamay" / "cache"
+        return Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local") / "llamay" / "cache"
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "llamay"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "llamay"
+        return _home() / "Library" / "Caches" / "llamay"
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home() / ".cache") / "llamay"
 
 
 def _says(help: str) -> dict[str, str]:
@@ -101,7 +109,7 @@ class Resolved:
 def config_file(environ: Mapping[str, str] = os.environ) -> Path:
     """The config file that is read when it exists."""
     named = environ.get(CONFIG_VARIABLE)
-    return Path(named).expanduser() if named else _config_folder() / "config.toml"
+    return _expanded(CONFIG_VARIABLE, named) if named else _config_folder() / "config.toml"
 
 
 def variable(name: str) -> str:
@@ -172,7 +180,7 @@ def _from_environment(environ: Mapping[str, str], known: Iterable[str]) -> list[
 def _convert(origin: str, name: str, type_: Any, value: Any) -> Any:
     """Checks a value's type; text from a variable or a flag is parsed, a TOML value must have the type."""
     if type_ is Path and isinstance(value, str | Path):
-        return Path(value).expanduser()
+        return _expanded(origin, value)
     if type_ is bool:
         words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if isinstance(value, bool):
@@ -182,12 +190,22 @@ def _convert(origin: str, name: str, type_: Any, value: Any) -> Any:
     elif type_ is int:
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        if isinstance(value, str) and _WHOLE.fullmatch(value):
             return int(value)
     elif type_ is str and isinstance(value, str):
         return value
     expected = {bool: "true or false", int: "a whole number", str: "text", Path: "a path"}[type_]
     raise SettingsError(f"{origin}: {name} is {value!r}; expected {expected}")
+
+
+def _expanded(origin: str, path: str | Path) -> Path:
+    """The path with ~ or ~NAME replaced."""
+    if "\0" in str(path):
+        raise SettingsError(f"{origin}: {str(path)!r} is no path: it holds a null character")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise SettingsError(f"{origin}: {str(path)!r} begins with a home folder that is not known") from error
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -124,3 +124,35 @@ def test_env_prints_each_value_and_its_origin(
     assert cli.main(["env"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[:3] == ["LLAMAY_BACKEND", "numpy", "LLAMAY_BACKEND"] for line in lines)
+
+
+@pytest.mark.parametrize("name", ["LLAMAY_MODELS", "LLAMAY_CACHE", "LLAMAY_CONTEXTS", "LLAMAY_CONFIG"])
+def test_the_home_of_nobody_is_refused_by_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "~nobodyofthisname/there")
+    with pytest.raises(SettingsError, match=rf"{name}: '~nobodyofthisname/there' begins with a home folder"):
+        settings.resolve()
+
+
+def test_a_user_without_any_home_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", unknown)
+    with pytest.raises(SettingsError, match="HOME is not set"):
+        settings.resolve()
+    for name, value in (("MODELS", "/m"), ("CACHE", "/c"), ("CONTEXTS", "/x")):
+        monkeypatch.setenv(f"LLAMAY_{name}", value)
+    assert str(settings.load().models) == "/m", "what is named needs no home"
+
+
+def test_a_path_with_a_null_character_is_refused(bare: Path) -> None:
+    config(bare, 'models = "a\\u0000b"\n')
+    with pytest.raises(SettingsError, match="null character"):
+        settings.resolve()
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "-" + "9" * 5000, "--1", "\u00b2"])
+def test_a_number_that_cannot_be_read_is_refused(digits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMAY_CONTEXT", digits)
+    with pytest.raises(SettingsError, match="expected a whole number"):
+        settings.resolve()
