@@ -85,7 +85,7 @@ def _authorization(environ: Mapping[str, str]) -> str:
     token = environ.get("HF_TOKEN") or environ.get("HUGGING_FACE_HUB_TOKEN") or ""
     if not token:
         home = environ.get("HF_HOME")
-        folder = Path(home).expanduser() if home else Path.home() / ".cache" / "huggingface"
+        folder = Path(os.path.expanduser(home or "~/.cache/huggingface"))
         kept = Path(environ.get("HF_TOKEN_PATH") or folder / "token")
         if kept.is_file():
             token = kept.read_text("utf-8", "replace")

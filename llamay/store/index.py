@@ -113,7 +113,7 @@ def _links(page: str, config: PipConfig, network: Network) -> tuple[list[Link], 
 def _local_path(place: str) -> Path:
     parts = urlsplit(place)
     if parts.scheme != "file":
-        return Path(place).expanduser().absolute()
+        return Path(os.path.expanduser(place)).absolute()
     if parts.netloc not in ("", "localhost"):
         raise PullError(f"{place} names a file of another machine")
     return Path(url2pathname(parts.path))

@@ -65,7 +65,7 @@ def files(environ: Mapping[str, str] = os.environ) -> list[Path]:
     base = "pip.ini" if sys.platform == "win32" else "pip.conf"
     found = [folder / base for folder in _global_folders(environ)]
     if not (named and os.path.exists(named)):
-        home = Path(environ.get("HOME") or Path.home())
+        home = Path(environ.get("HOME") or os.path.expanduser("~"))
         found += [home / ("pip" if sys.platform == "win32" else ".pip") / base, _user_folder(environ, home) / base]
     found.append(Path(sys.prefix) / base)
     return [*found, Path(named)] if named else found
@@ -137,7 +137,7 @@ def _global_folders(environ: Mapping[str, str]) -> list[Path]:
     if sys.platform == "darwin":
         return [Path("/Library/Application Support/pip")]
     listed = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
-    return [*(Path(folder).expanduser() / "pip" for folder in listed if folder), Path("/etc")]
+    return [*(Path(os.path.expanduser(folder)) / "pip" for folder in listed if folder), Path("/etc")]
 
 
 def _user_folder(environ: Mapping[str, str], home: Path) -> Path:
@@ -152,12 +152,12 @@ def _user_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 def _from_netrc(host: str, named: str) -> str:
     """Credentials of a netrc file; one that cannot be parsed counts as none, as for pip."""
-    candidates = [Path(named)] if named else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    for path in candidates:
-        if not path.expanduser().is_file():
+    candidates = [named] if named else ["~/.netrc", "~/_netrc"]
+    for path in map(os.path.expanduser, candidates):
+        if not os.path.isfile(path):
             continue
         try:
-            entry = netrc.netrc(path.expanduser()).authenticators(host)
+            entry = netrc.netrc(path).authenticators(host)
         except (netrc.NetrcParseError, OSError, UnicodeDecodeError):
             return ""
         if entry is not None:

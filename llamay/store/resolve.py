@@ -1,6 +1,7 @@
 """Resolving: what a person calls a model becomes the path of its GGUF file."""
 
 import difflib
+import os
 import shlex
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def resolve(store: Store, text: str) -> Path:
     A model answers to its name, case apart, and to the source it was pulled from.  Raises
     NotInstalled with the `llamay pull` line that would get it; UsageError when nothing could.
     """
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if text and path.is_file():
         return path
     return store.file(find(store, text))
@@ -35,7 +36,7 @@ def find(store: Store, text: str) -> Installed:
     for model in models:
         if text in (model.source, _unversioned(model.source)):
             return model
-    if Path(text).expanduser().is_dir():
+    if Path(os.path.expanduser(text)).is_dir():
         raise NotInstalled(f"{text} is a folder and no installed model; name a .gguf file in it")
     if sources.looks_like_path(text):
         raise NotInstalled(f"there is no file {text}")

@@ -1,5 +1,6 @@
 """Sources: the table of where models come from, and the reading of what a person types for one."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def parse(text: str) -> Source:
     """Reads what was typed; a file that exists always wins.  Raises UsageError listing the forms."""
     if not text or not text.isprintable():
         raise UsageError(f"{text!a} is no source of models; {_forms()}")
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))
     if path.is_file():
         return LocalFile(_stem_name(path.name), str(path.absolute()), path)
     for prefix, read in _READERS:

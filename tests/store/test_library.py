@@ -70,7 +70,7 @@ def test_near_names_are_told(kit, tiny) -> None:
         resolve(kit.store, "tiny:8b")
 
 
-@pytest.mark.parametrize("name", ["./gone.gguf", "/no/such/file", "~/gone", "gone.gguf"])
+@pytest.mark.parametrize("name", ["./gone.gguf", "/no/such/file", "~/gone", "~nobodyofthisname/gone", "gone.gguf"])
 def test_a_path_that_does_not_exist_is_no_name(kit, name: str) -> None:
     with pytest.raises(NotInstalled, match="there is no file"):
         resolve(kit.store, name)
