@@ -88,7 +88,8 @@ def chunk_count(tokens: int, context: int, most: int | None) -> int:
     """
     check(context, most)
     if tokens < context:
-        raise UsageError(f"the text has {tokens} tokens, fewer than one chunk of {context}; -c {tokens} would do")
+        remedy = f"-c {tokens} would do" if tokens >= LEAST_CONTEXT else "give a longer text"
+        raise UsageError(f"the text has {tokens} tokens, fewer than one chunk of {context}; {remedy}")
     return min(tokens // context, most or tokens)
 
 

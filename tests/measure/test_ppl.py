@@ -136,11 +136,13 @@ def test_a_chunk_is_512_tokens_or_what_the_model_takes(llamay, models: Path, cap
         (("-f", TEXT, "-c", "100000"), "this model was made for 256"),
         (("-f", TEXT, "-chunks", "0"), "-chunks is 0"),
         (("-f", "short", "-c", "256"), "fewer than one chunk of 256"),
+        (("-f", "nothing"), "the text has 1 tokens, fewer than one chunk of 256; give a longer text"),
     ],
 )
 def test_what_is_refused(llamay, models: Path, tmp_path: Path, capsys: Captured, words, message: str) -> None:
     (tmp_path / "short").write_text("a few words")
-    words = [tmp_path / "short" if word == "short" else word for word in words]
+    (tmp_path / "nothing").touch()
+    words = [tmp_path / word if word in ("short", "nothing") else word for word in words]
     assert llamay("ppl", models / "llama-gqa.f16.gguf", *words) == 2
     assert message in capsys.readouterr().err
 
