@@ -4,7 +4,7 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 
-from llamay.cli.terminal import plain
+from llamay.cli.terminal import note, plain
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve.engine import Engine
 from llamay.serve.events import Done, Failed, Text
@@ -30,8 +30,8 @@ def show(
     screen = sys.stdout.isatty()
     pieces: list[str] = []
     done: Done | None = None
-    for note in loaded.news(prompt):
-        print(f"llamay: {note}", file=sys.stderr)
+    for news in loaded.news(prompt):
+        note(news)
     how = replace(sampling, seed=fresh_seed() if seed is None else seed)
     ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops)))
     with contextlib.closing(ticket.events()) as events:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag
+from llamay.cli.terminal import note, plain
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,8 +126,8 @@ def _batch(args: argparse.Namespace, in_force: "Settings") -> int:
 
 def tell(target: "Target") -> None:
     """The notes on it, to stderr."""
-    for note in target.notes:
-        print(f"llamay: {note}", file=sys.stderr)
+    for news in target.notes:
+        note(news)
 
 
 def _or(value: int | None, usual: int) -> int:
@@ -169,7 +170,7 @@ def lines(report: "Report") -> list[str]:
     first, best = sorted(figures.first.seconds)[len(figures.first.seconds) // 2], min(figures.first.seconds)
     return [
         f"{facts['device']} · kernels {facts['kernels']} · kv {facts['kv']} · {dispatches}",
-        f"{facts['model']} · weights {size(weights)}{where} · context {facts['context']} · "
+        f"{plain(str(facts['model']))} · weights {size(weights)}{where} · context {facts['context']} · "
         f"prompt {report.prompt} · generate {report.generated}",
         "",
         row("prefill", figures.prefill, f"{report.prompt} tokens in {time_of(min(figures.prefill.seconds))}"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llamay.cli import answer, interrupt
+from llamay.cli.terminal import note, plain
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve.engine import Engine
@@ -36,7 +37,7 @@ def talk(
     engine: Engine, loaded: Loaded, sampling: Sampling, limits: Limits, system: str | None, seed: int | None
 ) -> int:
     """Reads questions and answers them until the person leaves."""
-    print(f"{loaded.describe()}\n/help explains, /bye leaves", file=sys.stderr)
+    print(f"{plain(loaded.describe())}\n/help explains, /bye leaves", file=sys.stderr)
     talking = _Talk(engine, loaded, sampling, limits, seed, _system(system))
     with _history(loaded.settings.cache / "history"):
         while True:
@@ -90,7 +91,7 @@ class _Talk:
             given = answer.show(self.engine, self.loaded, prompt, self.sampling, self.limits, self.seed)
         except LlamayError as error:
             self.messages.pop()
-            print(f"llamay: {error}", file=sys.stderr)
+            note(str(error))
             return
         self.messages.append({"role": "assistant", "content": given.text})
         if given.done is None:

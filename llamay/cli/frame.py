@@ -14,6 +14,7 @@ from typing import Protocol, cast
 from llamay import __version__
 from llamay.cli import interrupt
 from llamay.cli.flags import Parser
+from llamay.cli.terminal import note
 from llamay.errors import LlamayError, UsageError
 
 COMMANDS: dict[str, str] = {
@@ -51,6 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit code: the error's own, 130 on Ctrl-C, 141 on a broken pipe."""
     words = sys.argv[1:] if words is None else list(words)
     name = "llamay"
+    _open_streams()
     _tolerant_streams()
     with interrupt.armed():
         try:
@@ -65,10 +67,10 @@ def main(words: Sequence[str] | None = None) -> int:
             _drop_stdout()
             return BROKEN_PIPE
         except LlamayError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            note(str(error), name)
             return error.exit_code
         except OSError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+            note(str(error), name)
             return 1
         except SystemExit as stop:  # argparse ends -help this way
             return int(stop.code or 0)
@@ -110,6 +112,13 @@ def _dispatch(words: Sequence[str]) -> int:
         return _dispatch(["version", *words[1:]])
     command = load(first)
     return command.run(parser_of(command).parse(words[1:]))
+
+
+def _open_streams() -> None:
+    """A stream the caller closed becomes the null device, before a file opened later gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))
 
 
 def _tolerant_streams() -> None:

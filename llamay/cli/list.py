@@ -2,11 +2,11 @@
 
 import argparse
 import json
-import sys
 import time
 from datetime import UTC, datetime
 
 from llamay.cli.flags import Parser, json_flag
+from llamay.cli.terminal import note
 
 NAME = "list"
 ALIASES = ("ls",)
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
 
     survey = Store(settings.load().models).survey()
     for name, reason in survey.broken:
-        print(f"llamay list: {name} is broken: {reason}", file=sys.stderr)
+        note(f"{name} is broken: {reason}", "llamay list")
     if args.json:
         rows = [
             {

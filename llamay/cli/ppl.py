@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
+from llamay.cli.terminal import note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         context = min(CONTEXT, arch.describe(file).context) if args.context is None else args.context
     ppl.check(context, args.chunks)
     with load.load(path, replace(in_force, context=context)) as loaded:
-        print(f"llamay: {loaded.describe()}", file=sys.stderr)
+        note(loaded.describe())
         ids = ppl.tokens_of(loaded, text)
         chunks = ppl.chunk_count(len(ids), context, args.chunks)
         bos = loaded.tokenizer.bos if loaded.tokenizer.add_bos else None

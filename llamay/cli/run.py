@@ -5,6 +5,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, kv_flag
+from llamay.cli.terminal import note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -84,9 +85,9 @@ def run(args: argparse.Namespace) -> int:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         sampling = sampling_of(args, loaded)
         if args.p is None and loaded.template.name != "file":
-            print(f"llamay: the file has no chat template; using {loaded.template.name}", file=sys.stderr)
-        for note in loaded.notes:
-            print(f"llamay: {note}", file=sys.stderr)
+            note(f"the file has no chat template; using {loaded.template.name}")
+        for news in loaded.notes:
+            note(news)
         if not asked and args.p is None:
             return chat.talk(engine, loaded, sampling, limits, args.system, args.seed)
         prompt = loaded.raw(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
@@ -111,8 +112,8 @@ def sampling_of(args: argparse.Namespace, loaded: "Loaded") -> "Sampling":
     from llamay.serve import sampling
 
     base, notes = sampling.of_file(loaded.file.metadata)
-    for note in notes:
-        print(f"llamay: {note}", file=sys.stderr)
+    for news in notes:
+        note(news)
     asked = {name: getattr(args, name) for name in SAMPLING}
     return sampling.checked({**asked, "seed": args.seed}, base)
 

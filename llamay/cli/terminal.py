@@ -1,6 +1,7 @@
 """Showing text of unknown origin and large numbers to a person."""
 
 import re
+import sys
 
 # controls, bidirectional overrides and isolates, halves of surrogate pairs
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -10,6 +11,11 @@ _OBEYED_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 def plain(text: str, *, lines: bool = False) -> str:
     """The text with what a terminal would obey spelled out.  With `lines`, line ends and tabs pass."""
     return (_OBEYED_IN_LINES if lines else _OBEYED).sub(_spelled, text)
+
+
+def note(text: str, who: str = "llamay") -> None:
+    """Says a line on stderr.  It may quote a file or a server, so what a terminal would obey is spelled out."""
+    print(f"{who}: {plain(text, lines=True)}", file=sys.stderr)
 
 
 def count(number: float) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
+from llamay.cli.terminal import note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         context = min(length + ANSWER, arch.describe(file).context)
     found = []
     with load.load(path, replace(in_force, context=max(context, 1))) as loaded:
-        print(f"llamay: {loaded.describe()} · {loaded.executor.numerics}", file=sys.stderr)
+        note(f"{loaded.describe()} · {loaded.executor.numerics}")
         for row in verify(loaded, status.say, length):
             status.clear()
             found.append(row)
@@ -75,7 +76,7 @@ def _keep(rows: list["Row"], loaded: "Loaded", in_force: "Settings", length: int
     try:
         safety.remember(found, in_force, loaded.file.paths)
     except (OSError, LlamayError) as error:
-        print(f"llamay: `info` will not know which KV formats are safe: {error}", file=sys.stderr)
+        note(f"`info` will not know which KV formats are safe: {error}")
 
 
 def line(row: "Row", *, colour: bool = False) -> str:
