@@ -32,7 +32,7 @@ WORDS = {"list": (0, 0), "show": (1, 1), "diff": (2, 2), "rm": (0, None), "expor
 def configure(parser: Parser) -> None:
     parser.epilog = EPILOG
     argument(parser, "action", choices=tuple(WORDS), metavar="ACTION", help=", ".join(WORDS))
-    argument(parser, "words", nargs="*", metavar="NAME", help="names of saved contexts, or a file")
+    argument(parser, "words", nargs="*", default=(), metavar="NAME", help="names of saved contexts, or a file")
     flag(parser, "-tag", metavar="TAG", help="list: only those with this tag")
     flag(parser, "-text", action="store_true", help="show: print the text and nothing else")
     flag(parser, "-check", action="store_true", help="show: read every page and compare its checksum")

@@ -33,9 +33,13 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"config": str(path), "config_exists": path.exists(), "settings": rows}, indent=2))
         return 0
-    wide = max(len(row["variable"]) for row in rows)
-    for row in rows:
-        shown = json.dumps(row["value"]) if isinstance(row["value"], bool) else row["value"]
-        print(f"{row['variable']:<{wide}}  {shown:<32}  {row['origin']:<20}  # {row['help']}")
+    table = [[_cell(row[name]) for name in ("variable", "value", "origin")] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row, cells in zip(rows, table, strict=True):
+        print(*(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)), f"# {row['help']}", sep="  ")
     print(f"\nconfig file  {path}{'' if path.exists() else '  (not there)'}")
     return 0
+
+
+def _cell(value: object) -> str:
+    return json.dumps(value) if isinstance(value, bool) else str(value)
