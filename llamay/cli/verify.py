@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from llamay.verify.checks import Row
 
 NAME = "verify"
-HELP = "check on this machine that results are exact: chunks, decoding, seeds, WGSL against NumPy"
+HELP = "check on this machine that results are exact: chunks, seeds, forks, snapshots, WGSL against NumPy"
 
 EPILOG = """\
 Exits with 1 when a row is red. The text has 288 tokens, beyond the first attention split, unless
--prompt says less; chunks of one token take as many steps."""
+-prompt says otherwise; chunks of one token take as many steps. One row loads the model in another
+process, beside this one."""
 
 
 def configure(parser: Parser) -> None:

@@ -71,6 +71,7 @@ def saved_equals_original(subject: Subject) -> Row:
         save(Folder(Path(made)), context, on.executor, origin, Label(elsewhere.NAME), pending=text[cut:].tolist())
         there = elsewhere.continued(subject, Path(made), wanted)
         here = on.read(context, text[cut:], wanted)
+        on.cache.check_integrity()
     note = f"of {here.size:,}; {cut} tokens restored as pages"
     return Row("a snapshot goes on in another process", differing([here], [there]), 0, "logits differ", note)
 
