@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from llamay.verify.checks import Row
 
 NAME = "verify"
-HELP = "check on this machine that results are exact: chunks, seeds, forks, snapshots, WGSL against NumPy"
+HELP = "check on this machine that results are exact: chunks, seeds, forks, WGSL against NumPy"
 
 EPILOG = """\
 Exits with 1 when a row is red. The text has 288 tokens, beyond the first attention split, unless
