@@ -70,7 +70,7 @@ def main(words: Sequence[str] | None = None) -> int:
             note(str(error), name)
             return error.exit_code
         except OSError as error:
-            note(str(error), name)
+            note(_said(error), name)
             return 1
         except SystemExit as stop:  # argparse ends -help this way
             return int(stop.code or 0)
@@ -112,6 +112,13 @@ def _dispatch(words: Sequence[str]) -> int:
         return _dispatch(["version", *words[1:]])
     command = load(first)
     return command.run(parser_of(command).parse(words[1:]))
+
+
+def _said(error: OSError) -> str:
+    """Without its number: `notes.txt: No such file or directory`."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _open_streams() -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,12 @@ def test_every_error_is_a_message_and_its_code(
     assert cli.main(["version"]) == error.exit_code != 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "llamay version: what was found\n")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "notes.txt"
+    assert cli.main(["ppl", "any.gguf", "-f", str(missing)]) == 1
+    assert capsys.readouterr().err == f"llamay ppl: {missing}: No such file or directory\n"
 
 
 def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
