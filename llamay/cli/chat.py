@@ -93,9 +93,9 @@ class _Talk:
             self.messages.pop()
             note(str(error))
             return
+        interrupt.rearm()  # Ctrl-C may have come with the last word, too
         self.messages.append({"role": "assistant", "content": given.text})
         if given.done is None:
-            interrupt.rearm()
             print("(stopped)", file=sys.stderr)
         else:
             answer.close(given.done, self.loaded, self.sampling, stats=self.stats)
@@ -110,8 +110,11 @@ class _Talk:
                 print(HELP, file=sys.stderr)
             case "/clear":
                 self.messages = [message for message in self.messages if message["role"] == "system"]
+                print("the conversation is forgotten", file=sys.stderr)
             case "/system":
                 self.messages = _system(rest.strip())
+                now = "set" if self.messages else "empty"
+                print(f"the system message is {now}; the conversation is forgotten", file=sys.stderr)
             case "/stats":
                 self.stats = not self.stats
                 print(f"statistics {'on' if self.stats else 'off'}", file=sys.stderr)

@@ -87,6 +87,7 @@ def test_a_conversation_from_beginning_to_end(llamay: Run, chatty: Path, home: P
     assert shown.err.count("stop: length") == 3
     assert "Ctrl-C          stops the answer" in shown.err
     assert "no command /hepl; did you mean /help?" in shown.err
+    assert "the system message is set" in shown.err and shown.err.count("conversation is forgotten") == 2
     assert "statistics on" in shown.err and shown.err.count("readback") == 2
     assert ">>> " in shown.err and ">>> " not in shown.out
     assert shown.out.strip()
