@@ -1,6 +1,6 @@
 """Which executor a model gets: an adapter through WebGPU, or NumPy and the reason for it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llamay.errors import NoAdapter
 from llamay.serve.pools import Pools
@@ -85,3 +85,28 @@ def executor(choice: Choice, program: Program, sizes: Pools, settings: Settings)
         choice.adapter, program, sizes.pages, settings.cache, window_pages=sizes.window_pages, kv=settings.kv,
         entries=sizes.entries, allowed=settings.device_bytes,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """How an adapter's kernels are launched: its class, what fixes its sums, and what was tuned."""
+
+    launch: str
+    numerics: str
+    tuning: str
+
+
+def kernels(adapter: adapters.Adapter, settings: Settings, *, measure: bool = False) -> Kernels:
+    """Opens the adapter to see; with `measure` its launch is tuned anew.  Raises DeviceError."""
+    from llamay.tensor.webgpu import tune
+    from llamay.tensor.webgpu.device import Device
+
+    device = Device(adapter)
+    try:
+        found = tune.measure(device, settings.cache) if measure else tune.stored(device, settings.cache)
+        if found is None:
+            later = "" if adapter.software else "; measured at the first load"
+            found = replace(tune.defaults(device.launch), source=f"the class's defaults{later}")
+        return Kernels(str(device.launch), device.launch.numerics, str(found))
+    finally:
+        device.close()

@@ -1,7 +1,7 @@
 """An opened adapter: its queue and limits, its buffers, its compiled kernels, and what became of it."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from llamay.errors import DeviceError, OutOfMemory
 from llamay.tensor.webgpu.adapters import Adapter
 from llamay.tensor.webgpu.launch import Launch, launch_for
-from llamay.tensor.webgpu.watch import Watch
+from llamay.tensor.webgpu.watch import DEPTH, Watch
 from llamay.wgsl import Choice, compose
 
 WANTED_FEATURES = ("subgroup", "timestamp-query")
@@ -29,6 +29,7 @@ PORTABLE = {  # what WebGPU promises everywhere
 }
 UPLOAD = 8 << 20  # bytes a submit while filling a buffer: one huge write doubles the resident memory
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+SOFTWARE_DEPTH = 2  # submissions on their way: what was submitted is worked off whatever a person interrupts
 TEXELS = 1024  # vec4s of a texture's row
 _BINDING = re.compile(r"@binding\((\d+)\)\s*var(?:<(uniform|storage,\s*read_write|storage,\s*read)>)?\s*(\w+)\s*:")
 _LAYOUTS: dict[str, dict[str, Any]] = {
@@ -83,16 +84,15 @@ class Device:
         """`launch` is the class for it, None for what the adapter should have.  Raises DeviceError."""
         self.adapter = adapter
         features = [] if portable else [name for name in WANTED_FEATURES if name in adapter.features]
-        limits = dict(PORTABLE)
-        if not portable:
-            limits = {name: max(least, int(adapter.handle.limits[name])) for name, least in PORTABLE.items()}
-        self.limits = limits
+        self.limits = limits = dict(PORTABLE)
         try:
+            if not portable:
+                limits |= {name: max(least, int(adapter.handle.limits[name])) for name, least in PORTABLE.items()}
             self.handle: Any = adapter.handle.request_device_sync(required_features=features, required_limits=limits)
         except Exception as error:
             raise DeviceError(f"the adapter {adapter.name!r} gave no device: {error}") from error
         self.queue: Any = self.handle.queue
-        self.watch = Watch(adapter.name, self.handle)
+        self.watch = Watch(adapter.name, self.handle, SOFTWARE_DEPTH if adapter.software else DEPTH)
         self.allocated = 0  # bytes of all buffers alive
         self.proven: set[Kernel] = set()  # whose numbers the self-test found right here
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
@@ -258,9 +258,9 @@ class Device:
         run.end()
         self.submit(encoder)
 
-    def submit(self, encoder: Any, reads: Any = None) -> Any:
+    def submit(self, encoder: Any, reads: Any = None, done: Callable[[float], None] | None = None) -> Any:
         """Queues what an encoder recorded: see `Watch.submit`."""
-        return self.watch.submit(encoder, reads)
+        return self.watch.submit(encoder, reads, done)
 
     def release(self, buffers: "Sequence[Buffer | Texture]") -> None:
         """Gives buffers' memory back; the device must be done with them."""

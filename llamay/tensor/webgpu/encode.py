@@ -1,13 +1,12 @@
 """Command lists become submissions: the fast way through wgpu-py's handles, or its public calls where those moved."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.meter import Meter
-
-Step = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups
+from llamay.tensor.webgpu.pace import Step
 
 
 class Encoder:
@@ -31,7 +30,11 @@ class Encoder:
             self._calls = None
 
     def submit(
-        self, steps: Sequence[Step], copies: Sequence[tuple[Any, int, Any, int, int]] = (), reads: Any = None
+        self,
+        steps: Sequence[Step],
+        copies: Sequence[tuple[Any, int, Any, int, int]] = (),
+        reads: Any = None,
+        done: Callable[[float], None] | None = None,
     ) -> Any:
         """Runs the steps in order, then the copies (source, offset, target, offset, bytes).
 
@@ -52,7 +55,7 @@ class Encoder:
         for copy in copies:
             encoder.copy_buffer_to_buffer(*copy)
         start = time.perf_counter()
-        promise = self.device.submit(encoder, reads)
+        promise = self.device.submit(encoder, reads, done)
         self.meter.submitted(start, len(steps))
         return promise
 

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,13 @@ from llamay.errors import ContextFull, OutOfMemory, UsageError
 from llamay.sample import Sampling
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import cache_format
-from llamay.tensor.program import Program
+from llamay.tensor.program import Head, Program
 from llamay.tensor.webgpu import budget
 from llamay.tensor.webgpu.device import Device, Guest
-from llamay.tensor.webgpu.encode import Encoder, Step
+from llamay.tensor.webgpu.encode import Encoder
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
+from llamay.tensor.webgpu.pace import Pace, Piece, Step, Stretch
 from llamay.tensor.webgpu.pages import PageMover
 from llamay.tensor.webgpu.plan import Command, Plan
 from llamay.tensor.webgpu.sampling import Sampler
@@ -39,6 +40,8 @@ class _Pending:
     promise: Any
     steps: int
     outputs: int
+    piece: Piece  # what it ran, apart from what was cut off before
+    sent: float
 
 
 class WebGPUExecutor:
@@ -80,6 +83,10 @@ class WebGPUExecutor:
         self.plan = Plan(self.memory, self.layout)
         self.selftest = SelfTest(self.plan)
         self.selftest.start()
+        self.pace = Pace(device.adapter)
+        bodies = [at for at, op in enumerate(program.operations) if not isinstance(op, Head)]
+        dispatches = [c for at in bodies for c in self.plan.operation(at, 1, long=False)]
+        self._heaviest = max((c.load * c.x for c in dispatches), default=0)  # bytes of the largest dispatch
         self.encoder = Encoder(device)
         self.sampler = Sampler(device, program.vocabulary, self.memory.logits, self.memory.state)
         self.meter = self.encoder.meter
@@ -89,7 +96,7 @@ class WebGPUExecutor:
         self._outputs = 0  # slots in use
         self._furthest = 0  # largest position among the slots after what was submitted
         self._left = 0  # steps that the slots' page tables have room for
-        self._flat: dict[tuple[Any, ...], list[Step]] = {}
+        self._made: dict[tuple[Any, ...], Stretch] = {}  # steps that continue, by what they depend on
 
     # -- steps
 
@@ -101,23 +108,20 @@ class WebGPUExecutor:
     def forward(self, batch: Batch) -> NDArray[np.float32]:
         """Logits [outputs, vocabulary] of the batch's output rows."""
         self._check(batch)
-        self._prove(batch)
+        chunks = self._chunks(batch, len(batch.tokens))
+        self._prove(batch, chunks)
         self._write_tables(batch)
         out = np.empty((len(batch.outputs), self.program.vocabulary), np.float32)
-        rows = len(batch.tokens)
-        first = 0
-        while first < rows:
-            count = self._chunk(batch, first)
+        for first, count in chunks:
             inside = np.flatnonzero((batch.outputs >= first) & (batch.outputs < first + count))
             self._write_rows(batch, first, count)
-            self._run(self._body(count, batch, first))
+            self._run([self._body(count, batch, first)])
             for at in range(0, len(inside), self.memory.slots):
                 group = inside[at : at + self.memory.slots]
                 self._write_outputs(batch.outputs[group] - first)
-                self._run(self._head(len(group), count))
+                self._run([self._head(len(group), count)])
                 flat = self.device.read(self.memory.logits, np.float32, len(group) * self.program.vocabulary)
                 out[group] = flat.reshape(len(group), -1)
-            first += count
         self.device.check()
         return out
 
@@ -142,23 +146,20 @@ class WebGPUExecutor:
         if steps > room:  # they would write where the next sequence's table says
             raise ContextFull(f"{steps} steps were asked for; the page tables have room for {room}")
         self._left = room - steps
-        flat: list[Step] = []
+        work: list[Stretch] = []
         if batch is not None:
             self._check(batch)
-            self._prove(batch)
+            chunks = self._chunks(batch, int(batch.outputs[0]) if len(batch.outputs) else 0)
+            self._prove(batch, chunks)
             self._outputs = len(batch.outputs)
             self._furthest = int(batch.positions[batch.outputs].max(initial=0)) + 1
         self.selftest.prove(max(1, self._outputs), long=self._furthest + steps > SPLIT)
         if batch is not None:
-            self._prefill(batch)
-            flat += self._batch_tail
-            steps_left = steps - 1
-        else:
-            steps_left = steps
-        for _ in range(steps_left):
-            flat += self._next_step()
+            work += self._prefill(batch, chunks)
+        for _ in range(steps if batch is None else steps - 1):
+            work.append(self._next_step())
             self._furthest += 1
-        self._send(flat, steps)
+        self._send(work, steps)
 
     def collect(self) -> NDArray[np.int32]:
         """Token ids [steps, outputs] of the oldest submission."""
@@ -167,6 +168,7 @@ class WebGPUExecutor:
             raise UsageError("nothing was submitted")
         pending = self._pending[0]
         self.device.watch.wait(pending.promise)  # interrupted, it stays the oldest
+        self.pace.took(pending.piece, self.device.watch.took(pending.promise, pending.sent))
         self._pending.popleft()
         words = np.frombuffer(pending.staging.read_mapped(), np.uint32)[: pending.steps * SLOTS].copy()
         pending.staging.unmap()
@@ -200,7 +202,7 @@ class WebGPUExecutor:
     def dispatches(self) -> int:
         """Dispatches of one decode step."""
         self.selftest.prove(max(1, self._outputs), long=self._furthest >= SPLIT)
-        return len(self._next_step())
+        return len(self._next_step().steps)
 
     def beside(self, kv: str, pages: int, window_pages: int = 0) -> "WebGPUExecutor":
         """An executor over the same weights with pages of its own; see the protocol."""
@@ -222,48 +224,58 @@ class WebGPUExecutor:
         rows = [(int(batch.sequences[row]), int(batch.positions[row])) for row in batch.outputs]
         return min((len(tables[i]) * PAGE - at for tables in groups for i, at in rows), default=0)
 
-    def _prove(self, batch: Batch) -> None:
-        """Tests what the batch's chunks and their outputs need: see SelfTest.prove."""
-        first = 0
-        while first < len(batch.tokens):
-            count = self._chunk(batch, first)
+    def _chunks(self, batch: Batch, free: int) -> list[tuple[int, int]]:
+        """(first row, rows) of the steps that compute a batch, as large as buffers allow.
+
+        Those that end within the first `free` rows are also no longer than one submission may take.
+        """
+        chunks, first, rows = [], 0, len(batch.tokens)
+        bound = self.pace.rows(self.device.launch.tokens[-1], self._heaviest)
+        while first < rows:
+            count = min(self.rows, rows - first)
+            count = min(count, self.rows_at(int(batch.positions[first : first + count].max())))
+            if bound < count and first + bound <= free:
+                count = bound
+            chunks.append((first, count))
+            first += count
+        return chunks
+
+    def _prove(self, batch: Batch, chunks: list[tuple[int, int]]) -> None:
+        """Tests what the chunks and their outputs need: see SelfTest.prove."""
+        for first, count in chunks:
             self.selftest.prove(count, long=int(batch.positions[first : first + count].max()) >= SPLIT)
             outputs = int(((batch.outputs >= first) & (batch.outputs < first + count)).sum())
             for part in {min(outputs, self.memory.slots), outputs % self.memory.slots} - {0}:
                 self.selftest.prove(part)
-            first += count
 
-    def _prefill(self, batch: Batch) -> None:
-        """Runs all chunks of a batch but the last one's head, which the submission carries."""
-        self._write_tables(batch)
-        first, rows = 0, len(batch.tokens)
-        while True:
-            count = self._chunk(batch, first)
-            self._write_rows(batch, first, count)
-            if first + count == rows:
-                break
-            self._run(self._body(count, batch, first))
-            first += count
+    def _prefill(self, batch: Batch, chunks: list[tuple[int, int]]) -> list[Stretch]:
+        """Runs all chunks of a batch but the last; returns that, its outputs' logits and tokens."""
+        first, count = chunks[-1]
         if batch.outputs[0] < first:
             raise UsageError("an output row lies before the last chunk of its batch; give it a batch of its own")
+        self._write_tables(batch)
+        for start, rows in chunks[:-1]:
+            self._write_rows(batch, start, rows)
+            self._run([self._body(rows, batch, start)])
+        self._write_rows(batch, first, count)
         self._write_outputs(batch.outputs - first)
-        tail = self._body(count, batch, first) + self._head(self._outputs, count)
+        work = [self._body(count, batch, first), self._head(self._outputs, count)]
         if self.sampler.waiting:
             self.sampler.place(batch.positions[batch.outputs] + 1)
-        self._batch_tail = [*tail, *self._choose(batch=True)]
+        return [*work, Stretch(self._choose(batch=True), 0, 1)]
 
-    def _body(self, count: int, batch: Batch, first: int) -> list[Step]:
+    def _body(self, count: int, batch: Batch, first: int) -> Stretch:
         long = int(batch.positions[first : first + count].max()) >= SPLIT
         splits = int(batch.positions[first : first + count].max()) // SPLIT + 1 if long else 1
         tokens = self.selftest.width(count)
-        return self._flatten(self.plan.commands(tokens, batch=True, head=False, long=long), count, 0, splits)
+        return self._stretch(self.plan.commands(tokens, batch=True, head=False, long=long), tokens, count, 0, splits)
 
-    def _head(self, outputs: int, rows: int) -> list[Step]:
+    def _head(self, outputs: int, rows: int) -> Stretch:
         tokens = self.selftest.width(outputs)
         commands = [c for c in self.plan.commands(tokens, batch=True, head=True, long=False) if c.outputs]
-        return self._flatten(commands, rows, outputs, 1)
+        return self._stretch(commands, tokens, rows, outputs, 1)
 
-    def _next_step(self) -> list[Step]:
+    def _next_step(self) -> Stretch:
         """One step that continues from the slots."""
         count = max(1, self._outputs)
         if count > self.rows_at(self._furthest):
@@ -274,12 +286,12 @@ class WebGPUExecutor:
         key = (count, splits, self.sampler.plain)
         if not self.sampler.plain:
             key = (*key, *self.sampler.key)
-        if key not in self._flat:
+        if key not in self._made:
             tokens = self.selftest.width(count)
             commands = self.plan.commands(tokens, batch=False, head=True, long=long)
-            steps = self._flatten(commands, count, count, splits)
-            self._flat[key] = [*steps, *self._choose(batch=False)]
-        return self._flat[key]
+            step = self._stretch(commands, tokens, count, count, splits)
+            self._made[key] = replace(step, steps=[*step.steps, *self._choose(batch=False)])
+        return self._made[key]
 
     def _choose(self, *, batch: bool) -> list[Step]:
         """From logits to each slot's token in the state."""
@@ -292,16 +304,26 @@ class WebGPUExecutor:
         return [*steps, (pick.kernel.pipeline, pick.group, count, 1, 1)]
 
     @staticmethod
-    def _flatten(commands: list[Command], rows: int, outputs: int, splits: int) -> list[Step]:
-        return [
-            (c.kernel.pipeline, c.group, c.x, -(-(outputs if c.outputs else rows) // c.per), splits if c.split else 1)
-            for c in commands
-        ]
+    def _stretch(commands: list[Command], tokens: int, rows: int, outputs: int, splits: int) -> Stretch:
+        steps: list[Step] = []
+        total = 0
+        for c in commands:
+            y, z = -(-(outputs if c.outputs else rows) // c.per), splits if c.split else 1
+            steps.append((c.kernel.pipeline, c.group, c.x, y, z))
+            total += c.load * c.x * y * z
+        return Stretch(steps, total, tokens)
 
-    def _run(self, steps: list[Step]) -> None:
-        self.encoder.submit(steps)
+    def _run(self, work: list[Stretch]) -> None:
+        for piece in self.pace.pieces(work):
+            self._submit(piece)
 
-    def _send(self, flat: list[Step], steps: int) -> None:
+    def _submit(self, piece: Piece) -> None:
+        self.encoder.submit(piece.steps, done=lambda seconds: self.pace.took(piece, seconds))
+
+    def _send(self, work: list[Stretch], steps: int) -> None:
+        *before, last = self.pace.pieces(work)
+        for piece in before:
+            self._submit(piece)
         copies = []
         staging = self._staging.pop() if self._staging else self._new_staging()
         target = 0
@@ -314,8 +336,9 @@ class WebGPUExecutor:
             self._taken += count
             target += count
             left -= count
-        promise = self.encoder.submit(flat, copies, staging)
-        self._pending.append(_Pending(staging, promise, steps, self._outputs))
+        sent = time.perf_counter()
+        promise = self.encoder.submit(last.steps, copies, staging)
+        self._pending.append(_Pending(staging, promise, steps, self._outputs, last, sent))
 
     def _new_staging(self) -> Any:
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
@@ -344,11 +367,6 @@ class WebGPUExecutor:
                 raise UsageError(f"sequence {index} has {len(table)} pages, its positions need {need[index]}")
             if len(table) and not 0 <= int(table.min()) <= int(table.max()) < pool:
                 raise UsageError(f"sequence {index} names a page outside the pool of {pool}")
-
-    def _chunk(self, batch: Batch, first: int) -> int:
-        """How many rows from `first` on one step takes: attention's splits must fit their buffer."""
-        count = min(self.rows, len(batch.tokens) - first)
-        return min(count, self.rows_at(int(batch.positions[first : first + count].max())))
 
     def _write_rows(self, batch: Batch, first: int, count: int) -> None:
         height = max(self.device.launch.tokens)

@@ -26,6 +26,11 @@ class Launch:
     textures: bool = False  # weights lie in textures: lavapipe gathers texels faster than buffer words
     wide: int = 0  # rows a lane of linears with many tiles (0: the tile's own)
 
+    def __str__(self) -> str:
+        sums = "subgroups" if self.reduce == "subgroup" else "workgroup memory"
+        tile = f"tiles of {self.tile.lanes} lanes by {self.tile.rows} rows"
+        return f"{self.name}: {tile}, {self.tile.k_lanes} of them along a sum, joined by {sums}"
+
     @property
     def numerics(self) -> str:
         """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""

@@ -1,6 +1,6 @@
 """A Program compiled to flat command lists: pipelines, bind groups and grids, built once and replayed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import gcd
 from typing import Any
@@ -26,6 +26,7 @@ class Command:
     per: int = 1
     outputs: bool = False  # its tokens are the output slots, not the rows
     split: bool = False
+    load: int = 0  # bytes of weights, or of keys and values, that a workgroup reads at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class Plan:
             x_stride=x_stride // 4, partials=self.memory.partials, width=self.program.hidden, **dims,
         )  # fmt: skip
         group = self.device.bind(kernel, dims=slot, w=stream.memory, **buffers)
-        return Command(kernel, group, x=stream.tiles, per=tokens)
+        return Command(kernel, group, x=stream.tiles, per=tokens, load=stream.memory.size // stream.tiles)
 
     def _embed(self, op: Embed, source: Source, norm: Norm) -> list[Command]:
         out = []
@@ -204,7 +205,8 @@ class Plan:
         target = {"out": self.memory.parts, "stats": self.memory.stats} if long else {"out": self.memory.att}
         pages = {"keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer]}
         group = self.device.bind(kernel, dims=dims, state=self.memory.state, q=self.memory.q, **pages, **target)
-        first = Command(kernel, group, x=op.kv_heads, split=long)
+        load = SPLIT * self.memory.cache.token_bytes(op.head_dim)
+        first = Command(kernel, group, x=op.kv_heads, split=long, load=load)
         if not long:
             return [first]
         join = self.device.kernel("attention_combine", **shape)
@@ -280,7 +282,7 @@ class Plan:
                 "x": self.memory.hw, "sums": self.memory.sums, "state": self.memory.state, "logits": self.memory.logits, "best": self.memory.best,
             }  # fmt: skip
             c = self._linear(s, count, "head", True, self.memory.hidden, dims, buffers)
-            out.append(Command(c.kernel, c.group, c.x, c.per, outputs=True))
+            out.append(replace(c, outputs=True))
         return out
 
 

@@ -15,6 +15,7 @@ What shapes this:
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from llamay.errors import DeviceError, DeviceLost
 from llamay.tensor.webgpu import aborts
 
 TICK = 0.1  # seconds between looks at the device during a wait; on Windows an interrupt waits as long
-DEPTH = 3  # fenced submissions on their way at a time, so that the device never waits for the host
+DEPTH = 3  # so that the device never waits for the host
 GONE = "the driver gave it up: a reset, a new driver, or work that took too long"
 
 
@@ -49,13 +50,16 @@ class _Fence:
 
     buffer: Any
     promise: Any
+    sent: float  # by time.perf_counter
+    done: Callable[[float], None] | None
 
 
 class Watch:
-    """One device's submissions and waits."""
+    """One device's submissions and waits; `depth` submissions with a fence are on their way at a time."""
 
-    def __init__(self, name: str, handle: Any) -> None:
-        self.name, self.handle = name, handle
+    def __init__(self, name: str, handle: Any, depth: int = DEPTH) -> None:
+        self.name, self.handle, self.depth = name, handle, depth
+        self._reached = 0.0  # when the last wait ended
         self._cause = ""  # set once the device is lost
         self._closed = False
         self._mark: Any = None
@@ -80,7 +84,8 @@ class Watch:
         if self._cause:
             raise DeviceLost(f"{self.name} was lost: {self._cause}")
         if self._call is not None:
-            self._until(self._call.done)
+            while not self._call.done.wait(TICK):
+                self.alive()
             self._call = None
 
     def alive(self) -> None:
@@ -102,29 +107,41 @@ class Watch:
             return DeviceLost(f"{self.name} was lost: {self._cause}")
         return DeviceError(f"{self.name} failed at {doing}: {words}")
 
-    def submit(self, encoder: Any, reads: Any = None) -> Any:
+    def submit(self, encoder: Any, reads: Any = None, done: Callable[[float], None] | None = None) -> Any:
         """Queues what the encoder recorded; what it uses must be neither mapped nor destroyed.
 
         With `reads`, a buffer it copies to, returns the promise that this can be read, for
-        `wait`.  Without, waits first while DEPTH such submissions are on their way.
+        `wait`.  Without, the submission gets a fence, and `done` is told the seconds it took
+        once that is reached; waits first while too many are on their way.
         """
         self.check()
         if reads is not None:
             return self._send(self._finish(encoder), reads)
-        while len(self._out) >= DEPTH:
+        while len(self._out) >= self.depth:
             self._reach()
         fence = self._fences.pop() if self._fences else self._new_fence()
         encoder.copy_buffer_to_buffer(self._mark, 0, fence, 0, 16)
-        self._out.append(_Fence(fence, self._send(self._finish(encoder), fence)))
+        sent = time.perf_counter()
+        self._out.append(_Fence(fence, self._send(self._finish(encoder), fence), sent, done))
         return None
+
+    def took(self, promise: Any, sent: float) -> float:
+        """Seconds of the submission that was sent then and whose promise was waited for.
+
+        The device may tell of two that followed each other at once: then the first seems to
+        have taken the time of both.
+        """
+        now = getattr(getattr(promise, "_thread_event", None), "time", 0.0) or time.perf_counter()
+        spent, self._reached = now - max(sent, self._reached), max(now, self._reached)
+        return max(0.0, spent)
 
     def wait(self, promise: Any) -> None:
         """Waits for what `submit` gave; interrupted, it may be waited for again."""
         event = getattr(promise, "_thread_event", None)
-        if event is not None:  # without it (a wgpu-py that keeps it elsewhere) only the promise's own wait is left
-            self._until(event)
+        while event is not None and not event.wait(TICK) and promise._state == "pending":
+            self.alive()
         try:
-            promise.sync_wait()
+            promise.sync_wait()  # where wgpu-py keeps no such event only this wait is left
         except (RuntimeError, wgpu.GPUError) as error:
             self.alive()
             raise self.told(error, "reading back") from error
@@ -156,11 +173,12 @@ class Watch:
 
         def work() -> Any:
             self.handle.queue.submit([commands])
-            return reads.map_async("READ_NOSYNC")
+            return _timed(reads.map_async("READ_NOSYNC"))
 
         self._call = call = _Call(work)
         self._sender.send(call)
-        self._until(call.done)
+        while not call.done.wait(TICK):
+            self.alive()
         self._call = None
         if call.error is not None:
             self.alive()
@@ -174,6 +192,9 @@ class Watch:
         self._out.popleft()
         fence.buffer.unmap()
         self._fences.append(fence.buffer)
+        spent = self.took(fence.promise, fence.sent)
+        if fence.done is not None:
+            fence.done(spent)
 
     def _new_fence(self) -> Any:
         # a mapping waits for the last submission that used the buffer; wgpu-py 0.32 has no other way to ask
@@ -182,13 +203,29 @@ class Watch:
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         return self.handle.create_buffer(size=16, usage=usage)
 
-    def _until(self, event: threading.Event) -> None:
-        while not event.wait(TICK):
-            self.alive()
-
     def _aborted(self) -> None:
         """Runs on the thread that is about to be parked."""
         self._cause = GONE
+
+
+class _Moment(threading.Event):
+    """An event that knows when it came."""
+
+    time = 0.0
+
+    def set(self) -> None:
+        self.time = time.perf_counter()
+        super().set()
+
+
+def _timed(promise: Any) -> Any:
+    """The promise, with an event that knows when it came in the place of wgpu-py's."""
+    event = getattr(promise, "_thread_event", None)
+    if event is not None:
+        promise._thread_event = moment = _Moment()
+        if event.is_set():
+            moment.set()
+    return promise
 
 
 @dataclass(slots=True, eq=False)
