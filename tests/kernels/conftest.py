@@ -24,6 +24,7 @@ Array = NDArray[Any]
 
 POISON = 0x7FC0DEAD  # as f32 a NaN
 GUARD = 64  # words
+KEPT = 40  # kernels: a software adapter holds megabytes for each
 UNIFORM = 0x40 | 0x08  # buffer usage: uniform, copied to
 
 # kernel: (largest error in units of the terms that were summed, why that much)
@@ -193,6 +194,8 @@ class Lab:
                 bound[name] = device.upload(np.concatenate([words, guard]))
         uniform = device.buffer(256, UNIFORM)
         device.write(uniform, self._dims(dims))
+        if len(device._kernels) > KEPT:
+            device._kernels.clear()
         compiled = device.kernel(kernel, **chosen)
         group = device.bind(compiled, dims=uniform, **bound)
         device.dispatch([(compiled, group, workgroups)] * passes)
