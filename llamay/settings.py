@@ -63,7 +63,7 @@ class Settings:
     model: str = field(default="", metadata=_says("the model commands use when none is named"))
     models: Path = field(default_factory=_models_folder, metadata=_says("the folder of installed models"))
     contexts: Path = field(default_factory=_contexts_folder, metadata=_says("the folder of saved contexts"))
-    cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of tuning results"))
+    cache: Path = field(default_factory=_cache_folder, metadata=_says("the folder of what was measured, digests of model files and the lines typed in chats"))
     context: int = field(default=0, metadata=_says("tokens of context; 0: the model's own, at most 4096, or 2048 where those take much memory"))
     kv: str = field(default="f32", metadata=_says("how keys and values are kept: f32, f16, vq8 or q8"))
     device_memory: str = field(

@@ -60,7 +60,7 @@ def add_load_flags(parser: Parser) -> None:
         type=int,
         dest="context",
         metavar="N",
-        help="tokens of context (default: the model's, at most 4096; 2048 where memory is short)",
+        help="tokens of context (default: the model's, at most 4096, or 2048 where those take much memory)",
     )
     kv_flag(parser)
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
