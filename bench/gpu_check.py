@@ -25,11 +25,13 @@ import numpy as np
 
 from llamay import __version__, arch, gguf, model, settings
 from llamay.bench import report, target
+from llamay.bench.kernels import TYPES, kernel_rows
 from llamay.bench.synthetic import make
-from llamay.errors import LlamayError
+from llamay.errors import LlamayError, WrongNumbers
 from llamay.sample import Sampling
 from llamay.serve import devices, load
 from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor.webgpu.selftest import Row
 from llamay.verify.run import verify
 
 ROOT = Path(__file__).parents[1]
@@ -119,7 +121,8 @@ def everything(check: Check) -> None:
     check.run("adapter", lambda: adapter(check))
     if not check.good:
         return
-    check.run("self-test", self_test)
+    check.run("self-test", lambda: self_test(check))
+    check.run("tuning", lambda: tuning(check))
     check.run("kernels", lambda: kernels(check))
     check.run("fixtures", lambda: fixtures(check))
     check.run("promises", lambda: promises(check))
@@ -138,9 +141,31 @@ def adapter(check: Check) -> tuple[bool, str]:
     return True, f"{choice.name}, {choice.adapter.driver}, {choice.adapter.type}; {' '.join(choice.adapter.features)}"
 
 
-def self_test() -> tuple[bool | None, str]:
-    """The start-up test of the adapter."""
-    return None, "this version has none"
+def self_test(check: Check) -> tuple[bool | None, str]:
+    """What a load tests of its own kernels, of small models of the usual tensor types."""
+    chosen = devices.choose(check.settings).adapter
+    if chosen is None:
+        return False, "no adapter"
+    rows: list[Row] = []
+    types = TYPES[:1] if check.short else TYPES
+    try:
+        rows += kernel_rows(chosen, check.settings.cache, types)
+    except WrongNumbers as error:
+        return False, str(error)
+    unused = [f"{row.kernel} ({row.note})" for row in rows if not row.passed]
+    worst = max(row.error for row in rows if row.tokens == 1)
+    note = f"{len(rows)} kernels of {', '.join(types)}, largest error {worst:.2g} of its bound"
+    return True, f"{note}; widths not used: {'; '.join(unused)}" if unused else note
+
+
+def tuning(check: Check) -> tuple[bool | None, str]:
+    """How the kernels are launched, measured now."""
+    chosen = devices.choose(check.settings).adapter
+    if chosen is None:
+        return False, "no adapter"
+    found = devices.kernels(chosen, check.settings, measure=not check.short)
+    check.adapter.update({"launch": found.launch, "numerics": found.numerics, "tuning": found.tuning})
+    return True, f"{found.launch}; {found.tuning}"
 
 
 def kernels(check: Check) -> tuple[bool | None, str]:
