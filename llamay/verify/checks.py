@@ -1,5 +1,6 @@
 """The rows: each a promise, what was found, and the bound it must keep."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
@@ -147,6 +148,17 @@ def seeds_differ(subject: Subject) -> Row:
     return Row("different seeds give different texts", different, 3, "pairs differ", "of 3", least=True)
 
 
+def self_tested(subject: Subject) -> Row:
+    """What the device tested of the kernels in use; the rows before this one brought most into use."""
+    test = getattr(subject.executor, "selftest", None)
+    if test is None:
+        return Row("kernels passed their self-test", 0, 1, "of the bound", "NumPy has no kernels to test")
+    right = [row.error for row in test.rows if row.tokens == 1]
+    unused = sorted({row.tokens for row in test.rows if not row.passed})
+    note = f"{len(test.rows)} kernels" + (f"; not used, for other bits: {unused} tokens a workgroup" if unused else "")
+    return Row("kernels passed their self-test", max(right, default=math.nan), 1, "of the bound", note)
+
+
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("prefill equals decode", prefill_equals_decode),
     ("any chunk size equals any other", chunks_agree),
@@ -155,6 +167,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("sampling follows its definition", samples_as_defined),
     ("the same seed gives the same text", a_seed_repeats),
     ("different seeds give different texts", seeds_differ),
+    ("kernels passed their self-test", self_tested),
 )
 
 

@@ -24,7 +24,7 @@ Captured = pytest.CaptureFixture[str]
 Loaded = load.Loaded
 
 NAMES = [*(name for name, _ in (*CHECKS, *CONTEXT_CHECKS)), *caches.NAMES]
-PREFILL, CHUNKS, COMPANY, NUMPY, SAMPLING, SEED, SEEDS = (name for name, _ in CHECKS)
+PREFILL, CHUNKS, COMPANY, NUMPY, SAMPLING, SEED, SEEDS, SELF = (name for name, _ in CHECKS)
 LENGTH = 40
 
 
