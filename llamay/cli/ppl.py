@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
-from llamay.cli.terminal import note
+from llamay.cli.terminal import fitted, live, note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._terminal = sys.stderr.isatty()
+        self._terminal = live(sys.stderr)
 
     def show(self, estimate: "Estimate") -> None:
         """After a chunk."""
@@ -86,7 +86,7 @@ class Progress:
         line = f"chunk {estimate.chunks} of {estimate.of}  PPL {estimate.perplexity:.4f}  {duration(left)} left"
         last = estimate.chunks == estimate.of
         end = "\n" if last or not self._terminal else ""
-        print(f"\r\x1b[K{line}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
+        print(f"\r\x1b[K{fitted(line)}" if self._terminal else line, end=end, file=sys.stderr, flush=True)
 
 
 def _as_json(running: list["Estimate"], tokens: int, context: int, model: str, device: str) -> dict[str, object]:

@@ -21,9 +21,17 @@ def configure(parser: Parser) -> None:
     flag(parser, "-insecure", action="store_true", help="allow plain http to the host that is named")
 
 
+def again(args: argparse.Namespace) -> str:
+    """The same command once more."""
+    import shlex
+
+    named = ["-name", args.name] if args.name else []
+    switches = [f"-{name}" for name in ("quiet", "link", "insecure") if getattr(args, name)]
+    return shlex.join(["llamay", "pull", args.source, *named, *switches])
+
+
 def run(args: argparse.Namespace) -> int:
     import os
-    import shlex
 
     from llamay import settings
     from llamay.store import Store, names
@@ -44,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             reporter=reporter,
         )
     except KeyboardInterrupt:
-        line = f"llamay pull {shlex.quote(args.source)}"
+        line = again(args)
         print(f"\ninterrupted; what was received is kept, and `{line}` goes on from there", file=sys.stderr)
         raise
     name = pulled.model.name.typed()

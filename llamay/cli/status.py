@@ -2,14 +2,17 @@
 
 import sys
 
+from llamay.cli.terminal import fitted, live
+
 
 def say(what: str) -> None:
     """Shows the line on a terminal; elsewhere nothing."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what} ...", end="\r", file=sys.stderr, flush=True)
+    if live(sys.stderr):
+        line = fitted(f"{what} ...")
+        print(f"\r\x1b[K{line}", end="\r", file=sys.stderr, flush=True)
 
 
 def clear() -> None:
     """Takes the line away."""
-    if sys.stderr.isatty():
+    if live(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)

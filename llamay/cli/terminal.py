@@ -1,7 +1,9 @@
 """Showing text of unknown origin and large numbers to a person."""
 
+import os
 import re
 import sys
+from typing import TextIO
 
 # controls, bidirectional overrides and isolates, halves of surrogate pairs
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -11,6 +13,18 @@ _OBEYED_IN_LINES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\
 def plain(text: str, *, lines: bool = False) -> str:
     """The text with what a terminal would obey spelled out.  With `lines`, line ends and tabs pass."""
     return (_OBEYED_IN_LINES if lines else _OBEYED).sub(_spelled, text)
+
+
+def live(stream: TextIO) -> bool:
+    """Whether a line of the stream can be drawn over and coloured."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def fitted(line: str) -> str:
+    """The line cut to what the terminal shows in one row, so that it can be drawn over."""
+    import shutil
+
+    return line[: max(shutil.get_terminal_size().columns - 1, 10)]
 
 
 def note(text: str, who: str = "llamay") -> None:

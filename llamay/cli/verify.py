@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, argument, flag, json_flag, kv_flag
-from llamay.cli.terminal import note
+from llamay.cli.terminal import live, note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def line(row: "Row", *, colour: bool = False) -> str:
 
 def coloured() -> bool:
     """Whether stdout shows colours."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return live(sys.stdout) and not os.environ.get("NO_COLOR")
 
 
 def _figure(row: "Row") -> str:

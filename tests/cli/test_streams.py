@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llamay import cli, gguf
+from llamay.cli import pull, status
 from llamay.cli.terminal import note
 from llamay.errors import PullError
 
@@ -76,3 +77,28 @@ def test_what_a_file_says_is_not_obeyed(
     assert "\x1b" not in outside and "\x07" not in outside and "\x9b" not in outside
     if words[:2] != ["run", "-p"]:
         assert "title" in outside, "it is spelled out, not dropped"
+
+
+@pytest.mark.parametrize(("term", "columns"), [("dumb", "80"), ("xterm", "20")])
+def test_lines_that_change_fit_the_terminal(
+    term: str, columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    status.say("measuring something with a very long name")
+    status.clear()
+    shown = capsys.readouterr().err
+    assert shown == ("" if term == "dumb" else "\r\x1b[Kmeasuring something\r\r\x1b[K")
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["a b.gguf"], "llamay pull 'a b.gguf'"),
+        (["x", "-name", "y", "-insecure"], "llamay pull x -name y -insecure"),
+        (["x", "-link", "-q"], "llamay pull x -quiet -link"),
+    ],
+)
+def test_an_interrupted_pull_names_the_whole_command(words: list[str], line: str) -> None:
+    assert pull.again(cli.parser_of(cli.load("pull")).parse(words)) == line
