@@ -88,8 +88,9 @@ def dequantize(type: TensorType, raw: Bytes, out: Floats | None = None) -> Float
     blocks = np.ascontiguousarray(raw).reshape(-1, layout.bytes)
     flat = out.reshape(-1, layout.elements)
     read, step = _READ[type], _PIECE // layout.elements
-    for start in range(0, len(blocks), step):
-        read(blocks[start : start + step], flat[start : start + step])
+    with np.errstate(over="ignore", invalid="ignore"):  # a scale that is inf or NaN gives what it gives
+        for start in range(0, len(blocks), step):
+            read(blocks[start : start + step], flat[start : start + step])
     return out
 
 

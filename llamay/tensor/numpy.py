@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.errors import UsageError
+from llamay.errors import MalformedFile, UsageError
 from llamay.quant import dequantize
 from llamay.sample import Recent, Sampling, choose_batch
 from llamay.tensor import twins
@@ -85,7 +85,7 @@ class NumpyExecutor:
         """As forward, in the executor's own type."""
         step = _Step(self._checked(batch), self._dtype, windows=bool(self.window_pages))
         h = branch = np.empty(0, self._dtype)
-        with np.errstate(over="ignore"):  # exp of a large gate: 1 / (1 + inf) is the right 0
+        with np.errstate(over="ignore", invalid="ignore"):  # a large gate: 1 / (1 + inf) is the right 0; NaN: see below
             for op in self.program.operations:
                 match op:
                     case Embed():
@@ -102,6 +102,8 @@ class NumpyExecutor:
                         h = self._residual(op, h, branch)
                     case Head():
                         h = self._head(op, h[batch.outputs])
+        if not np.isfinite(h).all():
+            raise MalformedFile("the weights are damaged: they lead to logits that are no finite numbers; get the file again")
         return h
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:

@@ -45,7 +45,9 @@ class Check:
     @property
     def worst(self) -> tuple[float, int]:
         """The largest error in units of its bound, and where it is; an infinite one for what is no number."""
-        error = np.abs(self.found.astype(np.float64) - self.expected) / np.broadcast_to(self.bound, self.found.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):  # what is no number is an infinite error below
+            apart = np.abs(self.found.astype(np.float64) - self.expected)
+            error = np.where(apart == 0, 0, apart / self.bound)
         error = np.where(np.isfinite(error), error, np.inf).reshape(-1)
         at = int(error.argmax())
         return float(error[at]), at
@@ -145,7 +147,7 @@ class Golden:
             size = 1e-6 * np.abs(expected) + 1e-30
             return [
                 Check("h", found["h"], expected, size),
-                Check("hw", found["hw"], expected * next, size * (np.abs(next) + 1e-30)),
+                Check("hw", found["hw"], expected.astype(np.float64) * next, size * np.abs(next) + 1e-30),
                 _squares(found),
             ]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llamay.errors import WrongNumbers
+from llamay.errors import MalformedFile, WrongNumbers
 from llamay.sample import Sampling
 from llamay.tensor.program import Gated, Head, Qkv, Residual
 from llamay.tensor.webgpu import golden_choice
@@ -85,7 +85,7 @@ class SelfTest:
         return next((tokens for tokens in allowed if tokens >= rows), allowed[-1])
 
     def _numbers(self, *, long: bool) -> None:
-        with self._timed():
+        with self._timed(), np.errstate(all="ignore"):  # damaged weights are told by what they lead to
             for at, commands in self._untested(1, long=long):
                 trial = self._golden.trial(at, long=long)
                 self._judge(trial.checks(self._run(trial, commands)), [command.kernel for command in commands])
@@ -98,6 +98,11 @@ class SelfTest:
         self.rows.append(Row(label, 1, error, error <= 1, f"{worst.what} against NumPy"))
         if error > 1:
             found, expected = (float(part.reshape(-1)[place]) for part in (worst.found, worst.expected))
+            if not abs(expected) <= np.finfo(np.float32).max:
+                raise MalformedFile(
+                    f"the weights are damaged: {label} gives {expected:.9g} at {place} of {worst.what} in NumPy, too, "
+                    f"which is no finite number; get the file again"
+                )
             raise WrongNumbers(
                 f"{self.device.name} ({self.device.adapter.driver}) computes wrong numbers: {label} gives {found:.9g} "
                 f"at {place} of {worst.what}, expected is {expected:.9g}; use another adapter (`llamay devices` lists "
