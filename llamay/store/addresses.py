@@ -4,7 +4,7 @@ import ipaddress
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from llamay.errors import PullError
 
@@ -39,6 +39,14 @@ class Endpoint:
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
+def split(url: str) -> SplitResult:
+    """The parts of a URL; raises PullError for text that is none."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise PullError(f"{ascii(url)[:200]} is no URL: {error}") from None
+
+
 def endpoint(url: str) -> Endpoint:
     """The endpoint of a URL; raises PullError for anything but http and https with a plain host."""
     try:
@@ -60,8 +68,11 @@ def endpoint(url: str) -> Endpoint:
 
 def redirected(current: str, location: str) -> str:
     """The URL a redirect leads to; raises PullError when it changes the scheme or carries credentials."""
-    target = urljoin(current, location)
-    before, after = urlsplit(current), urlsplit(target)
+    try:
+        target = urljoin(current, location)
+    except ValueError as error:
+        raise PullError(f"{host_of(current)} redirects to {ascii(location)[:200]}, which is no URL: {error}") from None
+    before, after = split(current), split(target)
     if before.scheme != after.scheme:
         raise PullError(
             f"{host_of(current)} redirects to another scheme ({ascii(target)[:200]}); "

@@ -87,7 +87,7 @@ def _wheels(distribution: str, config: PipConfig, network: Network) -> list[Whee
 
 def _links(page: str, config: PipConfig, network: Network) -> tuple[list[Link], str]:
     """The links of a web page, of a local one, or the wheels of a folder; and the page's URL."""
-    scheme = urlsplit(page).scheme
+    scheme = addresses.split(page).scheme
     if scheme in ("https", "http"):
         bare = pipconfig.without_credentials(page)
         request = Request(bare, {"Accept": simple.ACCEPT}, pipconfig.authorization(page, config))
@@ -111,7 +111,7 @@ def _links(page: str, config: PipConfig, network: Network) -> tuple[list[Link], 
 
 
 def _local_path(place: str) -> Path:
-    parts = urlsplit(place)
+    parts = addresses.split(place)
     if parts.scheme != "file":
         return Path(os.path.expanduser(place)).absolute()
     if parts.netloc not in ("", "localhost"):

@@ -243,7 +243,10 @@ class Network:
         key = (proxy, verified)
         if key not in self._transports:
             tls = self._tls() if verified else False
-            self._transports[key] = httpx.HTTPTransport(verify=tls, proxy=proxy, trust_env=False)
+            try:
+                self._transports[key] = httpx.HTTPTransport(verify=tls, proxy=proxy, trust_env=False)
+            except (httpx.InvalidURL, ValueError, ImportError) as error:  # the last: SOCKS without its package
+                raise PullError(f"the proxy that is configured cannot be used: {error}") from error
         return self._transports[key]
 
     def _tls(self) -> ssl.SSLContext:

@@ -87,7 +87,7 @@ def authorization(url: str, config: PipConfig) -> str:
 
 def credentials(url: str, netrc_file: str = "") -> str:
     """The Authorization header of the credentials in a URL, else of netrc's entry for its host, else ""."""
-    parts = urlsplit(url)
+    parts = addresses.split(url)
     if parts.username is not None:
         return _basic(unquote(parts.username), unquote(parts.password or ""))
     return _from_netrc(addresses.endpoint(url).host, netrc_file)
@@ -95,7 +95,7 @@ def credentials(url: str, netrc_file: str = "") -> str:
 
 def without_credentials(url: str) -> str:
     """The URL as it may be shown and sent."""
-    parts = urlsplit(url)
+    parts = addresses.split(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 

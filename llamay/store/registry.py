@@ -59,8 +59,8 @@ def _authorization(network: Network, refused: Page, repository: str) -> str:
     if not challenge.lower().startswith("bearer ") or not realm:
         raise PullError(f"{addresses.host_of(repository)} answered 401: it wants a login, which llamay does not have")
     query = urlencode({key: fields[key] for key in ("service", "scope") if key in fields})
-    url = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
     same = addresses.endpoint(realm) == addresses.endpoint(repository)
+    url = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
     return f"Bearer {_token(network.page(Request(url, trusted=same), TOKEN_BYTES))}"
 
 

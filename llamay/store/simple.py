@@ -79,7 +79,10 @@ def _read_html(body: bytes, url: str) -> list[Link]:
     parser = _Anchors()
     parser.feed(body.decode("utf-8", "replace"))
     parser.close()
-    base = urljoin(url, parser.base) if parser.base else url
+    try:
+        base = urljoin(url, parser.base) if parser.base else url
+    except ValueError as error:
+        raise PullError(f"{addresses.host_of(url)} sends a page whose base is no URL: {error}") from None
     links = []
     for attributes in parser.anchors[:LIMIT_FILES]:
         try:

@@ -125,7 +125,10 @@ def looks_like_path(text: str) -> bool:
 
 
 def _web(text: str) -> Source:
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError as error:
+        raise UsageError(f"{text!a} is no URL: {error}; {_forms()}") from None
     stem = unquote(PurePosixPath(parts.path).name)
     if not parts.hostname or not stem:
         raise UsageError(f"{text!a} names no file on a host; {_forms()}")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llamay.errors import DigestMismatch, PullError
+from llamay.store import simple
 from llamay.store.plan import Member
 from llamay.store.sources import Hosts, IndexFile, parse
 
@@ -341,3 +342,16 @@ def test_mutated_wheels_give_typed_errors_or_the_model(kit, tmp_path: Path) -> N
         except PullError:
             outcomes["refused"] += 1
     assert outcomes["refused"] > 50 and outcomes["read"] > 5
+
+
+def test_a_page_whose_base_is_no_url_is_refused() -> None:
+    page = b'<base href="https://[::1"><a href="a-1-py3-none-any.whl">a-1-py3-none-any.whl</a>'
+    with pytest.raises(PullError, match="base is no URL"):
+        simple.read(page, "text/html", "https://index/simple/a/")
+
+
+@pytest.mark.parametrize("index", ["https://[::1", "https://a:x/", "https://a b/"])
+def test_an_index_that_is_no_url_is_told(kit, monkeypatch: pytest.MonkeyPatch, index: str) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", index)
+    with pytest.raises(PullError, match=r"no URL|refused"):
+        kit.pull("pypi:llm-tiny")

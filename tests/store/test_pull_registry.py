@@ -167,6 +167,14 @@ def test_a_token_realm_may_not_lead_to_another_server_of_this_machine(kit, other
     assert other_server.log == []
 
 
+def test_a_token_realm_that_is_no_url_is_refused(kit) -> None:
+    kit.server.registry("tiny", "latest", [(MODEL, kit.gguf())])
+    manifest = kit.server.resources["/v2/library/tiny/manifests/latest"]
+    manifest.login, manifest.challenge = "Bearer x", 'Bearer realm="https://[::1"'
+    with pytest.raises(PullError, match="no URL"):
+        kit.pull("tiny")
+
+
 def test_a_pull_of_the_same_name_removes_what_the_new_manifest_dropped(kit) -> None:
     old, new, template = kit.gguf(seed=1), kit.gguf(seed=2), b"{{ .Prompt }}"
     kit.server.registry("tiny", "latest", [(MODEL, old), (TEMPLATE, template)])

@@ -62,6 +62,18 @@ def test_redirects(current: str, location: str, target: str) -> None:
     assert addresses.redirected(current, location) == target
 
 
+@pytest.mark.parametrize("location", ["https://[::1", "//[", "https://a]"])
+def test_a_redirect_to_what_is_no_url_is_refused(location: str) -> None:
+    with pytest.raises(PullError, match="no URL"):
+        addresses.redirected("https://a/x", location)
+
+
+@pytest.mark.parametrize("proxy", ["http://[::", "ftp://a", "http://a:x", "rubbish ["])
+def test_a_proxy_that_cannot_be_used_is_told(proxy: str) -> None:
+    with Network(proxy=proxy, resolver=lambda host, port: ["8.8.8.8"]) as network, pytest.raises(PullError, match="proxy"):
+        network.page(Request("https://a/x"), 1000)
+
+
 @pytest.mark.parametrize(
     "location", ["http://a/x", "HTTP://a/x", "ftp://a/x", "file:///x", "javascript:1", "gopher://a"]
 )
