@@ -1,6 +1,9 @@
 """What class an adapter gets, and what happens where kernels of its class compute wrong."""
 
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -29,8 +32,9 @@ IDS = np.arange(11, dtype=np.int32)
         ("Adreno, 64 or 128", 128, False, 64, "subgroup"),
         ("no subgroups", 0, False, 0, "portable"),
         ("lavapipe by AVX", 8, True, 4, "narrow"),
-        ("lavapipe by SSE or NEON", 4, True, 4, "portable"),
-        ("SwiftShader", 4, True, 4, "portable"),
+        ("lavapipe by SSE or NEON", 4, True, 4, "slim"),
+        ("lavapipe by AVX-512", 16, True, 4, "slim"),
+        ("software without subgroups", 0, True, 0, "slim"),
     ],
 )
 def test_the_class_of_an_adapter(adapter: str, probed: int, software: bool, least: int, expected: str) -> None:
@@ -60,6 +64,37 @@ def test_what_an_adapter_tells_of_its_subgroups(info: dict, expected: tuple[int,
 def test_the_adapter_in_use_tells_of_its_subgroups(adapter) -> None:
     least, most = adapter.subgroups
     assert 0 <= least <= most
+
+
+CHILD = """
+import sys
+from pathlib import Path
+import numpy as np
+from llamay.serve import load
+from llamay.settings import Settings
+from llamay.tensor.batch import Batch
+loaded = load.load(Path(sys.argv[1]), Settings())
+ids = np.load(sys.argv[2])
+rows = np.arange(len(ids), dtype=np.int32)
+np.save(sys.argv[3], loaded.executor.forward(Batch.single(ids, 0, np.arange(8, dtype=np.int32), rows)))
+print(loaded.executor.device.launch.name)
+"""
+
+
+@pytest.mark.parametrize(("bits", "expected"), [("128", "slim"), ("256", "narrow")])
+def test_vectors_of_other_widths(bits: str, expected: str, adapter, named_case, tmp_path) -> None:
+    """Lavapipe as it is on processors with SSE or NEON only.  Its cache of kernels does not tell widths apart."""
+    if "llvmpipe" not in adapter.name:
+        pytest.skip("only lavapipe's vectors can be set")
+    case = named_case("qwen2-k.q4_k")
+    prompt = case.prompts[-1]
+    np.save(tmp_path / "ids.npy", case.ids(prompt))
+    arguments = [str(case.path), str(tmp_path / "ids.npy"), str(tmp_path / "logits.npy")]
+    environment = {**os.environ, "LP_NATIVE_VECTOR_WIDTH": bits, "MESA_SHADER_CACHE_DISABLE": "true"}
+    command = [sys.executable, "-c", CHILD, *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert ran.stdout.split() == [expected], ran.stderr[-2000:]
+    assert np.abs(np.load(tmp_path / "logits.npy") - case.logits(prompt)).max() <= case.tolerance
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, reduce: set[str]) -> None:

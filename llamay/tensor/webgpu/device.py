@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from llamay.errors import DeviceError, OutOfMemory
 from llamay.tensor.webgpu.adapters import Adapter
-from llamay.tensor.webgpu.launch import Launch, launch_for
+from llamay.tensor.webgpu.launch import LAUNCHES, Launch, launch_for
 from llamay.tensor.webgpu.watch import DEPTH, Watch
 from llamay.wgsl import Choice, compose
 
@@ -99,7 +99,10 @@ class Device:
         self._layouts: dict[tuple[Any, ...], Any] = {}
         self._owned: list[Any] = []
         subgroup = self._probe_subgroup() if "subgroup" in features else 0
-        self.launch: Launch = launch or launch_for(subgroup, software=adapter.software, least=adapter.subgroups[0])
+        if launch is None:
+            found = launch_for(subgroup, software=adapter.software, least=adapter.subgroups[0])
+            launch = LAUNCHES["portable"] if portable else found
+        self.launch: Launch = launch
 
     @property
     def name(self) -> str:

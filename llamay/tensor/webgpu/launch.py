@@ -54,6 +54,8 @@ class Launch:
 LAUNCHES = {
     # one 8-wide vector a workgroup: lavapipe turns a subgroup into one AVX register
     "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), textures=True, wide=8),
+    # other software: vectors of 4 (SSE, NEON) or of 16, or no subgroups; workgroup memory is slow there, so few lanes
+    "slim": Launch("slim", Tile(4, 4, 4), "shared", False, 8, (1, 2, 4), textures=True, wide=8),
     # a warp a workgroup
     "subgroup": Launch("subgroup", Tile(32, 4, 4), "subgroup", False, 32, (1, 2, 4, 8)),
     # no subgroups at all, or of varying size
@@ -69,7 +71,7 @@ def launch_for(probed: int, *, software: bool, least: int = 0) -> Launch:
     32 by kernel, whatever it chose for the probe, so that nothing there may rely on 32.
     """
     if software:
-        return LAUNCHES["narrow"] if probed == 8 else LAUNCHES["portable"]
+        return LAUNCHES["narrow"] if probed == 8 else LAUNCHES["slim"]
     if probed >= WARP and (least == 0 or least >= WARP):
         return LAUNCHES["subgroup"]
     return LAUNCHES["portable"]
