@@ -1,4 +1,4 @@
-"""The GGUF file format: parsed from one mapping with every length checked, and written."""
+"""The GGUF file format: read by position with every length checked, and written."""
 
 from llamay.gguf.file import File, Metadata, open
 from llamay.gguf.tensor import Tensor

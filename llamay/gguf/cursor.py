@@ -1,26 +1,27 @@
 """Reading the header front to back: every length is checked against the file before it is used."""
 
-import mmap
 from typing import Any
 
 from llamay.errors import MalformedFile, ModelFileError
+from llamay.gguf.source import Source
 from llamay.gguf.values import NUMBERS, SCALARS, U32, U64, Array, Text, Value, ValueType, quoted
 
 MAX_NAME = 65_535  # bytes of a key or a tensor name, the format's own limit
 MAX_DEPTH = 4  # arrays of arrays of ...
 EAGER_TEXT = 4 << 20  # bytes of string values decoded at once; further ones wait until asked
+WINDOW = 1 << 16  # bytes read of the file at a time
 
 
 class Cursor:
-    """A position in one mapped file; `view` must outlive it."""
+    """A position in one file, of which a window is in memory."""
 
-    def __init__(self, path: str, map: mmap.mmap, view: memoryview) -> None:
-        self.path = path
+    def __init__(self, source: Source) -> None:
+        self.path = source.path
         self.position = 0
-        self.end = len(view)
-        self._map = map
-        self._view = view
+        self.end = source.size
+        self._source = source
         self._eager = EAGER_TEXT
+        self._window, self._first = b"", 0  # and where in the file it starts
 
     def fail(self, message: str, error: type[ModelFileError] = MalformedFile) -> ModelFileError:
         """The error to raise, with the file and the byte it is about."""
@@ -34,20 +35,27 @@ class Cursor:
         self.position = start + count
         return start
 
+    def raw(self, count: int, what: str) -> bytes:
+        """Step over `count` bytes and return them; MalformedFile if the file is shorter."""
+        start = self.take(count, what)
+        if count > WINDOW:
+            return self._source.read(start, count, what)
+        at = self._reach(start, count)
+        return self._window[at : at + count]
+
     def u32(self, what: str) -> int:
-        return int(U32.unpack_from(self._view, self.take(4, what))[0])
+        return int(U32.unpack(self.raw(4, what))[0])
 
     def u64(self, what: str) -> int:
-        return int(U64.unpack_from(self._view, self.take(8, what))[0])
+        return int(U64.unpack(self.raw(8, what))[0])
 
     def name(self, what: str) -> str:
         """A key or tensor name: 1 to 65,535 bytes of UTF-8."""
         length = self.u64(f"the length of {what}")
         if not 1 <= length <= MAX_NAME:
             raise self.fail(f"{what} is {length:,} bytes long, 1 to {MAX_NAME:,} expected")
-        start = self.take(length, what)
         try:
-            return bytes(self._view[start : start + length]).decode()
+            return self.raw(length, what).decode()
         except UnicodeDecodeError as error:
             raise self.fail(f"{what} is not UTF-8: {error.reason}") from error
 
@@ -65,24 +73,24 @@ class Cursor:
         if type is ValueType.ARRAY:
             return self._array(key)
         if type is ValueType.BOOL:
-            byte = self._view[self.take(1, quoted(key))]
+            byte = self.raw(1, quoted(key))[0]
             if byte > 1:
                 raise self.fail(f"{quoted(key)} is a boolean of {byte}, 0 or 1 expected")
             return byte == 1
         layout = SCALARS[type]
-        found: Any = layout.unpack_from(self._view, self.take(layout.size, quoted(key)))[0]
+        found: Any = layout.unpack(self.raw(layout.size, quoted(key)))[0]
         number: int | float = found
         return number
 
     def _text(self, key: str) -> str | Text:
         length = self.u64(f"the length of {quoted(key)}")
-        start = self.take(length, quoted(key))
-        later = Text(key, self._map, start, start + length, self.path)
+        later = Text(key, self._source, self.position, self.position + length)
         if length > self._eager:
+            self.take(length, quoted(key))
             return later
         self._eager -= length
         try:
-            return bytes(self._view[start : start + length]).decode()
+            return self.raw(length, quoted(key)).decode()
         except UnicodeDecodeError:
             return later
 
@@ -90,7 +98,7 @@ class Cursor:
         type, count = self._array_header(key)
         start = self.position
         self._skip(key, type, count, depth=1)
-        return Array(key, type, count, self._map, start, self.position, self.path)
+        return Array(key, type, count, self._source, start, self.position)
 
     def _array_header(self, key: str) -> tuple[ValueType, int]:
         type = self.value_type(key)
@@ -111,15 +119,26 @@ class Cursor:
 
     def _skip_strings(self, key: str, count: int) -> None:
         self._fits(key, count, 8)
-        view, position, unpack = self._view, self.position, U64.unpack_from
-        last = self.end - 8  # where a length may start at the latest
+        position, unpack = self.position, U64.unpack_from
+        window, first, last = self._window, self._first, self.end - 8  # where a length may start at the latest
+        inside = first + len(window) - 8  # where one may start that is in the window
         for index in range(count):
-            if position > last:
-                raise self._cut(key, index, count)
-            position += 8 + unpack(view, position)[0]
+            if position > inside:
+                if position > last:
+                    raise self._cut(key, index, count)
+                self._reach(position, 8)
+                window, first, inside = self._window, self._first, self._first + len(self._window) - 8
+            position += 8 + unpack(window, position - first)[0]
         if position > self.end:
             raise self._cut(key, count, count)
         self.position = position
+
+    def _reach(self, start: int, count: int) -> int:
+        """Has up to WINDOW bytes from `start` on in the window, and returns where in it they are."""
+        if not self._first <= start <= start + count <= self._first + len(self._window):
+            size = min(WINDOW, self.end - start)
+            self._window, self._first = self._source.read(start, size, "the header"), start
+        return start - self._first
 
     def _fits(self, key: str, count: int, least: int) -> None:
         if count * least > self.end - self.position:

@@ -98,7 +98,7 @@ class File:
         return found
 
     def close(self) -> None:
-        """Give the files back.  Views of tensors stay readable and keep their mapping until they go."""
+        """Give the files back.  What was read stays; nothing more can be read."""
         for part in self._parts:
             part.close()
 

@@ -1,18 +1,16 @@
-"""One GGUF file: mapped, its header read, and its tensors checked against the file's size."""
+"""One GGUF file: opened, its header read, and its tensors checked against the file's size."""
 
-import contextlib
-import mmap
-import os
-import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from llamay.errors import MalformedFile, ModelFileError, Unsupported
+from llamay.errors import MalformedFile, Unsupported
 from llamay.gguf.cursor import Cursor
+from llamay.gguf.source import Source
 from llamay.gguf.tensor import Tensor
 from llamay.gguf.values import Text, Value, ValueType, quoted
 from llamay.quant import LAYOUTS, TensorType
 
+HEADER = 24  # bytes before the first entry: magic, version, two counts
 MAX_ENTRIES = 65_536  # metadata entries, and tensors, of one file
 MAX_ALIGNMENT = 1 << 20
 MAX_DIMENSIONS = 4
@@ -33,6 +31,7 @@ _OTHER_MAGICS: tuple[tuple[bytes, str], ...] = (
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
     (b"\x89HDF", "an HDF5 file"),
 )
+_TYPES = {int(type): type for type in TensorType}
 _GONE = {4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8", 36: "IQ4_NL_4_4", 37: "IQ4_NL_4_8"}
 
 
@@ -46,12 +45,11 @@ class Part:
     types: dict[str, ValueType]
     values: dict[str, Value | Text]
     tensors: dict[str, Tensor]
-    map: mmap.mmap
+    source: Source
 
     def close(self) -> None:
-        """Give the mapping back; while views of tensors are alive it stays, and goes with the last of them."""
-        with contextlib.suppress(BufferError):  # raised for a view that is alive
-            self.map.close()
+        """Give the file back."""
+        self.source.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,38 +64,19 @@ class _Info:
 
 
 def open_part(path: str) -> Part:
-    """Map and read one file; ModelFileError says what is wrong with it."""
-    map = _map(path)
+    """Open and read one file; ModelFileError says what is wrong with it."""
+    source = Source(path)
     try:
-        with memoryview(map) as view:
-            return _parse(Cursor(path, map, view), map, bytes(view[:16]))
+        if source.size < HEADER:
+            raise MalformedFile(f"{path}: {source.size} bytes are no GGUF file; its header alone takes {HEADER}")
+        return _parse(Cursor(source), source)
     except BaseException:
-        map.close()
+        source.close()
         raise
 
 
-def _map(path: str) -> mmap.mmap:
-    try:
-        with open(path, "rb", opener=_open_regular) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < 24:
-                raise MalformedFile(f"{path}: {size} bytes are no GGUF file; its header alone takes 24")
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot open the model file {path}: {error}") from error
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open without waiting for a writer should the path be a pipe, and refuse all but regular files."""
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ModelFileError(f"{path} is not a regular file; a GGUF file expected")
-    return descriptor
-
-
-def _parse(cursor: Cursor, map: mmap.mmap, head: bytes) -> Part:
-    _check_magic(cursor, head)
+def _parse(cursor: Cursor, source: Source) -> Part:
+    _check_magic(cursor, source.read(0, 16, "the magic"))
     cursor.take(4, "the magic")
     version = _version(cursor)
     tensor_count = _count(cursor, "tensors")
@@ -107,8 +86,8 @@ def _parse(cursor: Cursor, map: mmap.mmap, head: bytes) -> Part:
     infos = _infos(cursor, tensor_count, alignment)
     data = -(-cursor.position // alignment) * alignment
     _check_places(cursor, infos, data)
-    tensors = {i.name: Tensor(i.name, i.type, i.shape, data + i.offset, cursor.path, map) for i in infos}
-    return Part(cursor.path, version, cursor.end, types, values, tensors, map)
+    tensors = {i.name: Tensor(i.name, i.type, i.shape, data + i.offset, cursor.path, source) for i in infos}
+    return Part(cursor.path, version, cursor.end, types, values, tensors, source)
 
 
 def _check_magic(cursor: Cursor, head: bytes) -> None:
@@ -195,7 +174,7 @@ def _info(cursor: Cursor, name: str, alignment: int) -> _Info:
 
 def _type(cursor: Cursor, what: str) -> TensorType:
     number = cursor.u32(f"the type of {what}")
-    known = {int(type): type for type in TensorType}.get(number)
+    known = _TYPES.get(number)
     if known in LAYOUTS:
         return known
     name = known.name if known else _GONE.get(number)

@@ -1,12 +1,11 @@
-"""One tensor of an open file: where its bytes are, and a view of them."""
+"""One tensor of an open file: where its bytes are, and how they are read."""
 
-import mmap
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.errors import ModelFileError
+from llamay.gguf.source import Source
 from llamay.gguf.values import quoted
 from llamay.quant import LAYOUTS, TensorType
 
@@ -24,7 +23,7 @@ class Tensor:
     shape: tuple[int, ...]
     offset: int
     path: str
-    _map: mmap.mmap
+    _source: Source
 
     @property
     def columns(self) -> int:
@@ -47,19 +46,13 @@ class Tensor:
 
     @property
     def data(self) -> NDArray[np.uint8]:
-        """Read-only view of the mapped bytes, uint8 [rows, row_bytes]; it keeps the mapping alive."""
-        try:
-            flat = np.frombuffer(self._map, np.uint8, self.nbytes, self.offset)
-        except ValueError as error:
-            raise ModelFileError(f"{self.path}: the file was closed; {quoted(self.name)} cannot be read") from error
-        return flat.reshape(self.rows, self.row_bytes)
+        """All its bytes, read anew: uint8 [rows, row_bytes], read-only."""
+        found = self.read(0, self.rows)
+        found.flags.writeable = False
+        return found
 
-    def release(self) -> None:
-        """Tell the system that the pages of this tensor may leave memory; reading them again brings them back."""
-        if not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        start = self.offset // mmap.PAGESIZE * mmap.PAGESIZE
-        try:
-            self._map.madvise(mmap.MADV_DONTNEED, start, self.offset + self.nbytes - start)
-        except ValueError as error:
-            raise ModelFileError(f"{self.path}: the file was closed; {quoted(self.name)} has no pages") from error
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """The bytes of rows [start, stop), read anew: uint8 [stop - start, row_bytes]."""
+        size = self.row_bytes
+        flat = self._source.array(self.offset + start * size, (stop - start) * size, quoted(self.name))
+        return flat.reshape(stop - start, size)

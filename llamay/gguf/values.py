@@ -1,6 +1,5 @@
 """The value types of GGUF metadata, and arrays that are read only when asked."""
 
-import mmap
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -9,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.errors import MalformedFile, ModelFileError
+from llamay.errors import MalformedFile
+from llamay.gguf.source import Source
 
 
 class ValueType(IntEnum):
@@ -67,14 +67,6 @@ def quoted(name: str) -> str:
     return repr(name) if len(name) <= 80 else repr(name[:77]) + "..."
 
 
-def mapped(map: mmap.mmap, start: int, end: int, path: str, key: str) -> bytes:
-    """A copy of bytes of the file; ModelFileError when it was closed."""
-    try:
-        return map[start:end]
-    except ValueError as error:
-        raise ModelFileError(f"{path}: the file was closed; {quoted(key)} cannot be read any more") from error
-
-
 @dataclass(frozen=True, slots=True)
 class Array:
     """One metadata array, still in the file; its extent was checked when the file was opened.
@@ -85,17 +77,16 @@ class Array:
     key: str
     type: ValueType
     count: int
-    _map: mmap.mmap
+    _source: Source
     _start: int  # of the first element, in bytes from the start of the file
     _end: int
-    _path: str
 
     def __len__(self) -> int:
         return self.count
 
     def raw(self) -> bytes:
         """The elements as the file stores them."""
-        return mapped(self._map, self._start, self._end, self._path, self.key)
+        return self._source.read(self._start, self._end - self._start, quoted(self.key))
 
     def numpy(self) -> NDArray[Any]:
         """A copy as [count] of the declared number type (bool for booleans); MalformedFile for other elements."""
@@ -117,7 +108,7 @@ class Array:
                 position = start + unpack(raw, position)[0]
                 found.append(raw[start:position])
         except (struct.error, OverflowError) as error:
-            raise MalformedFile(f"{self._path}: {quoted(self.key)} changed while the file was open") from error
+            raise MalformedFile(f"{self._source.path}: {quoted(self.key)} changed while the file was open") from error
         return found
 
     def strings(self) -> list[str]:
@@ -127,11 +118,11 @@ class Array:
             return [text.decode() for text in found]
         except UnicodeDecodeError as error:
             index = found.index(error.object)
-            raise MalformedFile(f"{self._path}: {quoted(self.key)}[{index}] is not UTF-8: {error}") from error
+            raise MalformedFile(f"{self._source.path}: {quoted(self.key)}[{index}] is not UTF-8: {error}") from error
 
     def _wrong(self, expected: str) -> MalformedFile:
         found = f"an array of {self.type.name.lower()}"
-        return MalformedFile(f"{self._path}: {quoted(self.key)} is {found}, {expected} expected")
+        return MalformedFile(f"{self._source.path}: {quoted(self.key)} is {found}, {expected} expected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +133,12 @@ class Text:
     """
 
     key: str
-    map: mmap.mmap
+    source: Source
     start: int
     end: int
-    path: str
 
     def raw(self) -> bytes:
-        return mapped(self.map, self.start, self.end, self.path, self.key)
+        return self.source.read(self.start, self.end - self.start, quoted(self.key))
 
     def read(self) -> str:
         return self.raw().decode(errors="backslashreplace")

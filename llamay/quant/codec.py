@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.errors import Unsupported, UsageError
-from llamay.quant import k, k_write, simple
+from llamay.quant import codebooks, fours, k, k_write, low, simple
 from llamay.quant.layouts import LAYOUTS, Layout, TensorType
 
 Bytes = NDArray[np.uint8]
@@ -30,6 +30,15 @@ _READ: dict[TensorType, Callable[[Bytes, Floats], None]] = {
     TensorType.Q5_K: k.read_q5_k,
     TensorType.Q6_K: k.read_q6_k,
     TensorType.Q8_K: k.read_q8_k,
+    TensorType.IQ4_NL: fours.read_iq4_nl,
+    TensorType.IQ4_XS: fours.read_iq4_xs,
+    TensorType.MXFP4: fours.read_mxfp4,
+    TensorType.TQ1_0: low.read_tq1_0,
+    TensorType.TQ2_0: low.read_tq2_0,
+    TensorType.NVFP4: low.read_nvfp4,
+    TensorType.Q1_0: low.read_q1_0,
+    TensorType.Q2_0: low.read_q2_0,
+    **{type: codebooks.reader(type) for type in codebooks.CODEBOOKS},
 }
 
 _WRITE: dict[TensorType, Callable[[Floats], Bytes]] = {
@@ -48,6 +57,15 @@ _WRITE: dict[TensorType, Callable[[Floats], Bytes]] = {
     TensorType.Q5_K: k_write.write_q5_k,
     TensorType.Q6_K: k_write.write_q6_k,
     TensorType.Q8_K: k_write.write_q8_k,
+    TensorType.IQ4_NL: fours.write_iq4_nl,
+    TensorType.IQ4_XS: fours.write_iq4_xs,
+    TensorType.MXFP4: fours.write_mxfp4,
+    TensorType.TQ1_0: low.write_tq1_0,
+    TensorType.TQ2_0: low.write_tq2_0,
+    TensorType.NVFP4: low.write_nvfp4,
+    TensorType.Q1_0: low.write_q1_0,
+    TensorType.Q2_0: low.write_q2_0,
+    **{type: codebooks.writer(type) for type in codebooks.CODEBOOKS},
 }
 
 

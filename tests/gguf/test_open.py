@@ -1,4 +1,4 @@
-"""What a sound file gives: metadata of every type, lazy arrays, tensors over the mapping."""
+"""What a sound file gives: metadata of every type, lazy arrays, tensors by their rows."""
 
 import gc
 import struct
@@ -128,9 +128,7 @@ def test_tensors_have_their_shape_and_bytes(build, saved):
         assert file.tensors["scalar"].data.tolist() == [[1, 2]]
         assert (file.path, file.paths, file.version) == (path, (path,), 3)
         assert file.size == Path(path).stat().st_size
-        tensor.release()
-        file.tensors["scalar"].release()
-        assert tensor.data.tobytes() == matrix
+        assert tensor.read(3, 5).tobytes() == matrix[54:90]
 
 
 def test_alignment_moves_the_data(build, saved):
@@ -202,7 +200,7 @@ def test_long_strings_are_decoded_when_asked(build, saved):
         file.metadata["tokenizer.huggingface.json"]
 
 
-def test_closing_leaves_views_alive_and_nothing_else(build, saved):
+def test_closing_leaves_what_was_read_and_nothing_else(build, saved):
     content = build.file([build.array("a", 0, 2, b"xy")], [build.tensor("t", (2,), 1, 0)], b"abcd")
     file = gguf.open(saved(content))
     view = file.tensors["t"].data
@@ -212,8 +210,6 @@ def test_closing_leaves_views_alive_and_nothing_else(build, saved):
     file.close()
     with pytest.raises(ModelFileError, match="the file was closed; 't'"):
         _ = file.tensors["t"].data
-    with pytest.raises(ModelFileError, match="the file was closed; 't'"):
-        file.tensors["t"].release()
     with pytest.raises(ModelFileError, match="the file was closed; 'a'"):
         file.get("a", Array).numpy()
 

@@ -1,0 +1,34 @@
+//# IQ2_XS: value = d * (1 + 2 * step) / 8 * q, eight q a code, a step for 16; s holds seven signs of each eight, and
+//# the ninth bits of codes, t the superblock's steps.
+//% from "include/codebook.wgsl" import codebook, eighth_signs, low_code, signed, four_of_eight, element with context
+//% macro declare()
+${codebook()}
+${eighth_signs()}
+//% endmacro
+//% macro open(j)
+let d${j} = ${half("d", j)};
+//% endmacro
+//% macro setup(j)
+let s${j} = signs_of(${word("s", j, 0)});
+let t${j} = select(${word("t", j, 0)}, ${word("t", j, 1)}, (unit & 4u) != 0u) >> (unit % 4u * 8u);
+//% for g in range(2)
+let d${j}_${g} = d${j} * fma(0.25, f32((t${j} >> ${4 * g}u) & 15u), 0.125);
+//% endfor
+//% endmacro
+//% macro fetch(j, k)
+//% if k % 8 == 0
+let p${j}_${k} = point(${low_code(j, k // 8)} | ((${word("s", j, 0)} >> ${20 + k // 8}u) & 256u));
+//% endif
+//% if k % 4 == 0
+${signed(j, k, four_of_eight(j, k))}
+//% endif
+//% endmacro
+//% macro lift(k)
+${8 * (k % 4)}
+//% endmacro
+//% macro weight(j, k)
+${element(j, k)}
+//% endmacro
+//% macro fold(j, g, a, s, y)
+fma(d${j}_${g}, fma(-64.0, ${s}, ${a}), ${y})
+//% endmacro
