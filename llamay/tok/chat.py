@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from llamay.errors import TemplateError
 from llamay.tok import messages as shape
+from llamay.tok import thinking
 from llamay.tok.budget import ACCOUNT, Budget, Limits
 from llamay.tok.marked import Marked, Spans, concat
 
@@ -129,23 +130,16 @@ class ChatTemplate:
         """One rendering on an account of its own."""
         compiled = self._compiled
         given = {name: _input(value) for name, value in {"messages": conversation, **variables}.items()}
-        outer = ACCOUNT.set(Budget(self._limits, *_size(given)))
+        account = Budget(self._limits, *_size(given))
+        outer = ACCOUNT.set(account)
         try:
-            text = self._collected(compiled.root_render_func(compiled.new_context({**self._tokens, **given})))
+            pieces = compiled.root_render_func(compiled.new_context({**self._tokens, **given}))
+            text = _collected(pieces, account.output)
         except Exception as error:
             raise _refusal(error) from error
         finally:
             ACCOUNT.reset(outer)
         return text
-
-    def _collected(self, pieces: Iterable[str]) -> Marked:
-        found, size = [], 0
-        for piece in pieces:
-            size += len(piece)
-            if size > self._limits.output:
-                raise TemplateError(f"the chat template wrote more than {self._limits.output} characters")
-            found.append(piece)
-        return concat(found)
 
     @cached_property
     def _compiled(self) -> Any:
@@ -181,6 +175,11 @@ class ChatTemplate:
         """Whether content must be a list of typed parts, because text is lost."""
         parts = [{"type": "text", "text": NEEDLE}]
         return not self._shows(_user(NEEDLE)) and self._shows({"role": "user", "content": parts})
+
+    @cached_property
+    def thinks(self) -> tuple[str, str] | None:
+        """The marks around what a model thinks before it speaks, None where it does not."""
+        return thinking.marks(self.source)
 
     def _content(self, text: str) -> Any:
         return [{"type": "text", "text": text}] if self.typed else text
@@ -225,6 +224,17 @@ REPAIRS: tuple[tuple[str, Callable[[Sequence[shape.Message]], list[shape.Message
     ("messages of one role in a row became one, because the template refused them", shape.neighbours_merged),
     ("thinking beside content and tool calls was left out, because the template refused it", shape.thinking_dropped),
 )
+
+
+def _collected(pieces: Iterable[str], most: int) -> Marked:
+    """The whole of a template's pieces, which may have so many characters."""
+    found, size = [], 0
+    for piece in pieces:
+        size += len(piece)
+        if size > most:
+            raise TemplateError(f"the chat template wrote more than {most} characters")
+        found.append(piece)
+    return concat(found)
 
 
 def _user(text: str) -> shape.Message:

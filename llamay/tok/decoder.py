@@ -9,29 +9,40 @@ from llamay.tok.tokenizer import SPECIAL, Tokenizer
 class Decoder:
     """One stream of generated tokens as text, which ends at the first stop string that is complete.
 
-    What it emits, put together, is `tokenizer.text(ids, continues=...)` up to that stop string, however the tokens cut
-    the text. Bytes that are no UTF-8 become U+FFFD once it is certain that they are none.
+    What it emits, put together, is `tokenizer.text(ids, continues=...)` up to that stop string, with the names of tokens
+    that are `shown`, however the tokens cut the text. Bytes that are no UTF-8 become U+FFFD once it is certain that they are none.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: tuple[str, ...] = (), *, special: bool = False, continues: bool = True
+        self,
+        tokenizer: Tokenizer,
+        stop: tuple[str, ...] = (),
+        *,
+        special: bool = False,
+        continues: bool = True,
+        shown: frozenset[int] = frozenset(),
     ) -> None:
         """`continues` is False where the stream starts a text, so that its first space is SentencePiece's own.
 
-        UsageError for an empty stop string.
+        `shown` are the control tokens whose names are text all the same, as those that mark thoughts.  UsageError for an empty stop string.
         """
         if "" in stop:
             raise UsageError("a stop string is empty; each needs at least one character")
-        self._tokenizer, self._special = tokenizer, special
+        self._tokenizer, self._special, self._shown = tokenizer, special, shown
         self._characters = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._fresh = tokenizer.add_space_prefix and not continues
         self._stops = [_Stop(text) for text in dict.fromkeys(stop)]
         self._held = ""  # emitted only when it turns out to be no stop string
         self.stopped: str | None = None  # the stop string that was found
 
+    @property
+    def withheld(self) -> int:
+        """Characters that are held back, because they may become a stop string."""
+        return len(self._held)
+
     def push(self, id: int) -> str:
         """The text that becomes certain with this token; empty once `stopped`. UsageError for an unknown id."""
-        piece = self._tokenizer.token_bytes(id, special=self._special)
+        piece = self._tokenizer.token_bytes(id, special=self._special or id in self._shown)
         is_special = self._tokenizer.types[id] in SPECIAL
         if self._fresh and not is_special and piece.startswith(b" "):
             piece = piece[1:]

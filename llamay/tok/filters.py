@@ -29,6 +29,9 @@ TEST_NAMES = (
     "sameas sequence string test true undefined"
 ).split()
 LARGEST = 100_000  # numbers given to a filter: widths, counts, precisions
+LONGEST_NUMBER = 330  # characters of a float without a width
+ESCAPED = 10  # characters that one may become where it is escaped
+ESCAPING = re.compile(r"%[-#0 +.\d]*[ra]|![ra]")
 WIDTHS = re.compile(r"\d{5,}|\*")
 
 
@@ -57,7 +60,9 @@ def formatted(text: str, sign: str, values: Any, make: Callable[[], str]) -> Mar
     safe_format(text)
     ACCOUNT.get().weigh(values)
     longest = max((len(shown(value)) for value in (values.values() if isinstance(values, dict) else values)), default=0)
-    pay(len(text) + text.count(sign) * (longest + 9_999))
+    widths = sum(map(int, re.findall("[0-9]+", text)))  # widths and precisions are among them
+    growth = ESCAPED if ESCAPING.search(text) else 1
+    pay(len(text) + widths + text.count(sign) * (growth * longest + LONGEST_NUMBER))
     return marked(text).like(make(), values if has_marks(values) else None)
 
 
@@ -179,13 +184,14 @@ def guarded(name: str, function: Function) -> Function:
             if isinstance(value, int) and abs(value) > LARGEST:
                 raise SecurityError(f"{name!r} was given a number above {LARGEST}")
         if name in WALKING:
-            account.weigh(given)
+            account.weigh(given, printed=name == "tojson")
         for value in given:
             if isinstance(value, str):
                 account.read(value)
-        if name not in IN_PASSING and isinstance(given[0], Sized):
+        by_element = name in AS_THEY_ARE or name == "join"  # the others read a text, which is paid for above
+        if name not in IN_PASSING and isinstance(given[0], Sized) and (by_element or not isinstance(given[0], str)):
             account.step(len(given[0]))
-            pay(ELEMENT * len(given[0]) if isinstance(given[0], str) and (name in AS_THEY_ARE or name == "join") else 0)
+            pay(ELEMENT * len(given[0]) if isinstance(given[0], str) else 0)
         first: Any = {"context": context, "eval_context": context.eval_ctx, "environment": context.environment}
         made = function(*((first[needs],) if needs else ()), *args, **kwargs)
         if isinstance(made, str):

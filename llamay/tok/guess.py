@@ -1,7 +1,7 @@
 """Which pre-tokenizer a vocabulary uses, and a reasoned guess where the file names none that is known."""
 
 from llamay.tok.pretokenizers import PRETOKENIZERS, Pre
-from llamay.tok.vocabulary import Vocabulary
+from llamay.tok.vocabulary import MODELS, Vocabulary
 
 # a token that tells the family -> its pre-tokenizer; the first that is there counts
 _TELLTALES = (
@@ -16,8 +16,8 @@ _TELLTALES = (
 
 
 def pretokenizer(vocabulary: Vocabulary, ids: dict[str, int]) -> tuple[str | None, Pre | None, str | None]:
-    """Name, rules and the reason of a guess (None when the file named it); no name and rules for SentencePiece."""
-    if vocabulary.model == "llama":
+    """Name, rules and the reason of a guess (None when the file named it); no name and rules for a model without merges."""
+    if not MODELS[vocabulary.model].merges:
         return None, None, None
     if vocabulary.model == "gemma4":
         return "gemma4", PRETOKENIZERS["gemma4"], None

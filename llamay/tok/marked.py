@@ -211,7 +211,7 @@ def shown(value: Any) -> str:
     if not isinstance(value, CONTAINERS):
         return str(value)
     if (account := ACCOUNT.get(None)) is not None:
-        account.weigh(value)
+        account.weigh(value, printed=True)
     return Marked(str(value))
 
 

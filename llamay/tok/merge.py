@@ -1,13 +1,16 @@
 """Merging neighbours until none may merge: the loop that both kinds of byte-pair encoding share."""
 
+from array import array
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-NEVER = float("inf")
+NEVER = 1 << 62
+PLACE = 40  # bits of a place in a word
+PLACES = (1 << PLACE) - 1
 LONG = 48  # symbols from which the heap beats rescanning a list
 
-Rank = Callable[[str, str], float]
+Rank = Callable[[str, str], int]
 
 
 def merge(symbols: list[str], rank: Rank) -> list[str]:
@@ -31,19 +34,29 @@ def merge(symbols: list[str], rank: Rank) -> list[str]:
 
 
 def _merge_long(symbols: list[str], rank: Rank) -> list[str]:
-    """The same with a heap over a linked list; a heap entry whose pair has changed since is stale."""
+    """The same with a heap over a linked list.
+
+    An entry of the heap is one number, rank and place, which takes a third of a tuple's memory; one whose pair has
+    changed since is stale, and told by its rank.
+    """
     size = len(symbols)
     text: list[str | None] = list(symbols)
-    after, before = list(range(1, size + 1)), list(range(-1, size - 1))
-    heap = [(rank(symbols[i], symbols[i + 1]), i, symbols[i], symbols[i + 1]) for i in range(size - 1)]
-    heap = [entry for entry in heap if entry[0] != NEVER]
+    after, before = array("q", range(1, size + 1)), array("q", range(-1, size - 1))
+    known: dict[str, str] = {}  # equal pieces are one object
+    heap: list[int] = []
+    for at, (left, right) in enumerate(pairwise(symbols)):
+        if (value := rank(left, right)) != NEVER:
+            heap.append(value << PLACE | at)
     heapify(heap)
     while heap:
-        _, at, left, right = heappop(heap)
+        entry = heappop(heap)
+        at = entry & PLACES
         other = after[at]
-        if other >= size or text[at] != left or text[other] != right:
+        first, second = text[at], text[other] if other < size else None
+        if first is None or second is None or rank(first, second) != entry >> PLACE:
             continue
-        merged = left + right
+        merged = first + second
+        merged = known.setdefault(merged, merged)
         text[at], text[other] = merged, None
         after[at] = following = after[other]
         if following < size:
@@ -54,6 +67,6 @@ def _merge_long(symbols: list[str], rank: Rank) -> list[str]:
     return [piece for piece in text if piece is not None]
 
 
-def _push(heap: list[tuple[float, int, str, str]], rank: Rank, at: int, left: str | None, right: str | None) -> None:
+def _push(heap: list[int], rank: Rank, place: int, left: str | None, right: str | None) -> None:
     if left is not None and right is not None and (value := rank(left, right)) != NEVER:
-        heappush(heap, (value, at, left, right))
+        heappush(heap, value << PLACE | place)

@@ -115,7 +115,7 @@ _PRES: tuple[tuple[str, Pre], ...] = (
     ("gpt-4o llama4 kanana2 talkie minimax-m2", Pre((_O200K,))),
     ("granite-embed-multi-97m", Pre((_O200K,), ignore_merges=True)),
     ("tekken", Pre((_CASED % ("", "", r"\p{N}"),), ignore_merges=True, add_bos=True)),
-    ("tiny_aya cohere2moe", Pre((_O200K,), digits=r"\d++(?!\w)")),
+    ("tiny_aya cohere2moe", Pre((_O200K,), digits=r"(?<!\d)\d++(?!\w)")),
     ("youtu", Pre((_YOUTU_SCRIPTS, _CASED % (f"{_SHORT}?", f"{_SHORT}?", r"\p{N}")), ignore_merges=True)),
     ("deepseek-llm", Pre(("[\r\n]", _DEEPSEEK_LATIN, _DEEPSEEK_SIGNS, r"\s+$", _DEEPSEEK_CJK, r"\p{N}+"))),
     ("deepseek-coder", Pre(("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _DEEPSEEK_CJK, r"\p{N}"))),

@@ -19,10 +19,11 @@ class SentencePiece:
         self._cache = WordCache(lambda word: self._symbols(list(word)))
 
     @cached_property
-    def _ranks(self) -> dict[str, float]:
-        """The negated score by piece; of equal pieces the first counts."""
+    def _ranks(self) -> dict[str, int]:
+        """The place of a piece's score among all, the highest first; of equal pieces the first counts."""
         tokens, scores = self.vocabulary.tokens, self.vocabulary.scores
-        return {piece: -score for piece, score in zip(reversed(tokens), reversed(scores), strict=True)}
+        places = {score: place for place, score in enumerate(sorted(set(scores), reverse=True))}
+        return {piece: places[score] for piece, score in zip(reversed(tokens), reversed(scores), strict=True)}
 
     @cached_property
     def words(self) -> re.Pattern[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import itemgetter
 
+from llamay.tok.pieces import Pieces
 from llamay.tok.vocabulary import CONTROL, NORMAL, Vocabulary
 
 # Tokens known by their text, because files often mark them wrongly or not at all (the lists of llama.cpp).
@@ -95,12 +96,8 @@ class Finder:
 
     def __init__(self, texts: dict[str, int], restricted: frozenset[int] = frozenset()) -> None:
         """`restricted` ids are not found where they touch a plain span."""
-        self._ids, self._restricted = texts, restricted
-        lengths: dict[str, set[int]] = {}
-        for text in texts:
-            lengths.setdefault(text[:2], set()).add(len(text))
-        self._lengths = {start: sorted(sizes, reverse=True) for start, sizes in lengths.items()}
-        starts = sorted(lengths, key=len, reverse=True)
+        self._pieces, self._restricted = Pieces(texts), restricted
+        starts = sorted({text[:2] for text in texts}, key=len, reverse=True)
         self._starts = re.compile("|".join(map(re.escape, starts))) if starts else None
 
     def search(self, text: str, at: int, plain: Spans = ()) -> tuple[int, int, int] | None:
@@ -114,16 +111,12 @@ class Finder:
 
     def _longest(self, text: str, start: int, plain: Spans) -> tuple[int, int] | None:
         limit: int | None = None  # where the plain span that is next, or that holds `start`, begins
-        for prefix in (text[start : start + 2], text[start : start + 1]):
-            for length in self._lengths.get(prefix, ()):
-                end = start + length
-                if (id := self._ids.get(text[start:end])) is None:
+        for end, id in self._pieces.matches(text, start):
+            if plain and id in self._restricted:
+                limit = _limit(plain, start) if limit is None else limit
+                if end > limit:
                     continue
-                if plain and id in self._restricted:
-                    limit = _limit(plain, start) if limit is None else limit
-                    if end > limit:
-                        continue
-                return end, id
+            return end, id
         return None
 
 

@@ -1,7 +1,6 @@
 """The tokenizer of one model: text to ids, ids to bytes, and what its special tokens are."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -9,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from llamay.errors import UsageError
 from llamay.tok.bpe import BytePairs
 from llamay.tok.guess import pretokenizer
+from llamay.tok.pretokenizers import Pre
 from llamay.tok.sentencepiece import SentencePiece
 from llamay.tok.special import Finder, Spans, roles, strips_after
-from llamay.tok.vocabulary import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from llamay.tok.unigram import LONGEST, Unigram
+from llamay.tok.vocabulary import CONTROL, MODELS, UNKNOWN, UNUSED, USER_DEFINED, Vocabulary
+from llamay.tok.wordpiece import WordPiece
 
 if TYPE_CHECKING:
     from llamay.tok.chat import ChatTemplate, Rendered
@@ -25,9 +27,10 @@ WHITE = re.compile(r"[ \t\n\v\f\r]+")
 class Tokenizer:
     """Encodes and decodes; immutable but for caches, so it may be shared between threads.
 
-    kind is "BPE" or "SentencePiece"; pre is the pre-tokenizer in use (None for SentencePiece) and guessed says why it
-    had to be guessed, or is None. bos, eos, eot, eom, unknown and padding are ids or None; end_tokens holds every id
-    that ends a generation. add_bos and add_eos are what add_special=True adds. notes lists what of the file was ignored.
+    kind is that of its model in MODELS; pre is the pre-tokenizer in use (None but for BPE) and guessed says why it had to
+    be guessed, or is None. bos, eos, eot, eom, unknown and padding are ids or None; end_tokens holds every id that ends a
+    generation. add_bos and closing, an id or None, are what add_special=True adds. notes lists what of the file was
+    ignored.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -39,39 +42,52 @@ class Tokenizer:
         self.ids.pop("", None)
         self.pre: str | None
         self.pre, pre, self.guessed = pretokenizer(vocabulary, self.ids)
-        self.kind = "SentencePiece" if pre is None else "BPE"
+        model = MODELS[vocabulary.model]
+        self.kind = model.kind
         found = roles(vocabulary, self.ids)
         silent = frozenset(at.start() for at in re.finditer(b"[%c%c]" % SILENT, found.types))
-        self._encoder = (
-            SentencePiece(vocabulary, self.ids, silent) if pre is None else BytePairs(vocabulary, pre, self.ids, silent)
-        )
+        self._encoder = _encoder(vocabulary, pre, self.ids, silent)
         self.types, self.end_tokens, self.eot, self.eom = found.types, found.end_tokens, found.eot, found.eom
         self.bos, self.eos = special.get("bos"), special.get("eos")
         self.unknown, self.padding = special.get("unknown"), special.get("padding")
-        default = pre is None or pre.add_bos
+        default = model.begins if pre is None else pre.add_bos
         self.add_bos = self.bos is not None and (default if vocabulary.add_bos is None else vocabulary.add_bos)
-        self.add_eos = self.eos is not None and bool(vocabulary.add_eos)
+        adds_eos = model.ends if vocabulary.add_eos is None else vocabulary.add_eos
+        self.closing = special.get("seperator") if self.kind == "WordPiece" else self.eos if adds_eos else None
         self.add_space_prefix = pre is None and vocabulary.add_space_prefix is not False
-        self.notes = (*vocabulary.notes, *_unspellable(self._encoder.unspellable()))
+        overlong = self._encoder.overlong() if isinstance(self._encoder, Unigram) else 0
+        self.notes = (*vocabulary.notes, *_unspellable(self._encoder.unspellable()), *_overlong(overlong))
         self._pieces: dict[int, bytes] = {}
+
+    @property
+    def folds(self) -> bool:
+        """Whether other texts may come to the same ids: letters made small, characters replaced or unknown."""
+        return self.kind in ("WordPiece", "Unigram")
 
     def __len__(self) -> int:
         """The number of tokens."""
         return len(self.vocabulary.tokens)
 
     def encode(
-        self, text: str | bytes, *, add_special: bool = False, parse_special: bool = False, plain: Spans = ()
+        self,
+        text: str | bytes,
+        *,
+        add_special: bool = False,
+        parse_special: bool = False,
+        plain: Spans = (),
+        continues: bool = False,
     ) -> list[int]:
         """The ids of a text.
 
         Tokens the vocabulary calls user-defined are always recognised, control tokens only with `parse_special`, and
         then not where they touch one of the `plain` spans (start, end; in characters, in order). `add_special` adds
-        what the model expects around a text. Bytes need not be UTF-8. UsageError when the vocabulary cannot spell it.
+        what the model expects around a text. Where it `continues` one, no space is put before it. Bytes need not be
+        UTF-8; half a surrogate pair in a str becomes U+FFFD. UsageError when the vocabulary cannot spell it.
         """
-        text, plain = escaped(text, plain)
+        text = escaped(text)
         finder = self._all_special if parse_special else self._user_defined
         ids = [self.bos] if add_special and self.add_bos and self.bos is not None else []
-        at, fresh = 0, True  # fresh: at the start of the text, or right after a special token
+        at, fresh = 0, not continues  # fresh: at the start of the text, or right after a special token
         while found := finder.search(text, at, plain):
             start, end, id = found
             if start > at:
@@ -80,7 +96,42 @@ class Tokenizer:
             at, fresh = _past_white(text, end) if id in self._strips_after else end, True
         if at < len(text):
             ids += self._plain(text[at:], fresh)
-        return [*ids, self.eos] if add_special and self.add_eos and self.eos is not None else ids
+        return [*ids, self.closing] if add_special and self.closing is not None else ids
+
+    def pair(self, first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The ids of two texts that are judged together, and the kind of each id: 0 for the first text's, 1 for the other's.
+
+        BERT parts them by one separator, RoBERTa by two that all belong to the first text.
+        """
+        between = self.closing if self.closing is not None else self.special("seperator")
+        end = [] if between is None else [between]
+        twice = end if self.kind == "WordPiece" else [*end, *end]
+        ids = [*([self.bos] if self.add_bos and self.bos is not None else []), *first, *twice]
+        other = [*second, *end]
+        return ids + other, [0] * len(ids) + [int(self.kind == "WordPiece")] * len(other)
+
+    def special(self, name: str) -> int | None:
+        """The id of a special token by its name in the metadata ("seperator", "mask", ...)."""
+        return self.vocabulary.special.get(name)
+
+    def least(self, text: str) -> int:
+        """The fewest ids that so many bytes can encode to; known without encoding them."""
+        if self.folds:  # characters may drop out, and one unknown token stand for many
+            return 0
+        raw = escaped(text).encode()
+        lost = self._encoder.unspellable() if self.kind == "BPE" else []
+        white = b" \t\n\v\f\r" if self._strips_after else b""
+        kept = len(raw) - sum(raw.count(byte) for byte in {*lost, *white})
+        return -(-kept // self.longest)
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes that one token stands for, at most."""
+        longest = 1
+        for id, text in enumerate(self.vocabulary.tokens):
+            if 4 * len(text) > longest:  # a character has at most four
+                longest = max(longest, len(self.token_bytes(id)))
+        return longest
 
     def _plain(self, text: str, fresh: bool) -> list[int]:
         return self._encoder.encode(" " + text if fresh and self.add_space_prefix else text)
@@ -166,20 +217,13 @@ class Tokenizer:
         return [self.bos, *ids] if self.add_bos and self.bos is not None and ids[:1] != [self.bos] else ids
 
 
-def escaped(text: str | bytes, spans: Spans = ()) -> tuple[str, Spans]:
-    """Text in which bytes that are not UTF-8 are surrogate escapes, and the spans where they are then.
+def escaped(text: str | bytes) -> str:
+    """Text in which bytes that are not UTF-8 are surrogate escapes; half a surrogate pair in a str is no text: U+FFFD."""
+    return SURROGATE.sub("\ufffd", text) if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
 
-    A surrogate in a str becomes the three bytes it would have.
-    """
-    if isinstance(text, str):
-        try:
-            text.encode()
-            return text, spans
-        except UnicodeEncodeError:
-            longer = [at.start() for at in SURROGATE.finditer(text)]
-            spans = tuple((a + 2 * bisect_left(longer, a), b + 2 * bisect_left(longer, b)) for a, b in spans)
-            text = text.encode("utf-8", "surrogatepass")
-    return text.decode("utf-8", "surrogateescape"), spans
+
+def _overlong(pieces: int) -> list[str]:
+    return [f"{pieces} pieces of more than {LONGEST} characters are not looked for in text"] if pieces else []
 
 
 def _unspellable(missing: list[int]) -> list[str]:
@@ -192,6 +236,18 @@ def _unspellable(missing: list[int]) -> list[str]:
 def _past_white(text: str, at: int) -> int:
     match = WHITE.match(text, at)
     return match.end() if match else at
+
+
+def _encoder(
+    vocabulary: Vocabulary, pre: Pre | None, ids: dict[str, int], never: frozenset[int]
+) -> BytePairs | SentencePiece | WordPiece | Unigram:
+    """`never`: the tokens that plain text must not become."""
+    if pre is not None:
+        return BytePairs(vocabulary, pre, ids, never)
+    kind = MODELS[vocabulary.model].kind
+    if kind == "WordPiece":
+        return WordPiece(vocabulary, never)
+    return Unigram(vocabulary, never) if kind == "Unigram" else SentencePiece(vocabulary, ids, never)
 
 
 def load(metadata: Mapping[str, Any]) -> Tokenizer:

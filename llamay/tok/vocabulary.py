@@ -10,11 +10,40 @@ from llamay.errors import MalformedFile, Unsupported
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 
-MODELS = {"gpt2": "byte-level BPE", "llama": "SentencePiece BPE", "gemma4": "BPE over raw UTF-8"}
 PREFIX = "tokenizer.ggml."
-SPECIAL = ("bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "fim_pad", "fim_rep", "fim_sep")
-SPM_DEFAULTS = {"bos": 1, "eos": 2, "unknown": 0}
+SPECIAL = (
+    *("bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "cls", "mask", "fim_pad", "fim_rep", "fim_sep"),
+)
 NONE_ID = 2**32 - 1  # how some writers say "there is none"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a `tokenizer.ggml.model` has in its file, and what is meant where the file does not say it."""
+
+    kind: str  # how text becomes tokens
+    words: str  # what errors call it
+    merges: bool = False  # there is a list of merges
+    scores: bool = False  # there is a score for each token
+    begins: bool = False  # texts begin with BOS; for BPE the pre-tokenizer says it
+    ends: bool = False  # texts end with EOS
+    special: Mapping[str, int] = field(default_factory=dict)  # ids of special tokens
+
+
+MODELS = {
+    "gpt2": Model("BPE", "byte-level BPE", merges=True),
+    "llama": Model(
+        "SentencePiece", "SentencePiece BPE", scores=True, begins=True, special={"bos": 1, "eos": 2, "unknown": 0}
+    ),
+    "gemma4": Model("BPE", "BPE over raw UTF-8", merges=True),
+    "bert": Model(
+        "WordPiece",
+        "WordPiece",
+        begins=True,
+        special={"unknown": 100, "bos": 101, "seperator": 102, "padding": 0, "mask": 103},
+    ),
+    "t5": Model("Unigram", "Unigram", scores=True, ends=True, special={"eos": 1, "unknown": 2, "padding": 0}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +51,8 @@ class Vocabulary:
     """A tokenizer as plain data: `tokens[id]` is the piece as the file writes it.
 
     Pieces of byte-level models are in GPT-2 letters, those of SentencePiece have U+2581 for a space; bytes that are
-    not UTF-8 are kept as surrogate escapes. `types[id]` is one of NORMAL ... BYTE; `scores` and `merges` are empty
-    where the model needs none. A flag that the file leaves open is None.
+    not UTF-8 are kept as surrogate escapes. `types[id]` is one of NORMAL ... BYTE; `scores`, `merges` and `charsmap`
+    are empty where the model needs none. A flag that the file leaves open is None.
     """
 
     model: str
@@ -36,6 +65,10 @@ class Vocabulary:
     add_bos: bool | None = None
     add_eos: bool | None = None
     add_space_prefix: bool | None = None
+    squeeze: bool | None = None  # Unigram: runs of spaces count as one
+    charsmap: bytes = b""  # Unigram: see `llamay.tok.charsmap`
+    lowercase: bool | None = None  # WordPiece
+    strip_accents: bool | None = None  # WordPiece; None: as lowercase
     chat_templates: Mapping[str, str] = field(default_factory=dict)  # "" is the one that is used by default
     name: str = ""  # of the model: some families differ in ways the file does not say
     notes: tuple[str, ...] = ()  # what was ignored, and why
@@ -50,8 +83,8 @@ class Vocabulary:
         reader = _Reader(metadata)
         model = reader.model()
         tokens = reader.strings("tokens")
-        if model != "llama" and PREFIX + "merges" not in metadata:
-            raise MalformedFile(f"{PREFIX}merges is missing; a {MODELS[model]} vocabulary needs its list of merges")
+        if MODELS[model].merges and PREFIX + "merges" not in metadata:
+            raise MalformedFile(f"{PREFIX}merges is missing; a {MODELS[model].words} vocabulary needs its list of merges")
         if not tokens:
             raise MalformedFile(f"{PREFIX}tokens is empty or missing; a vocabulary of at least one token was expected")
         return cls(
@@ -59,12 +92,16 @@ class Vocabulary:
             tokens=tuple(tokens),
             types=reader.types(len(tokens)),
             pre=reader.scalar("pre", str),
-            scores=reader.scores(len(tokens)) if model == "llama" else (),
-            merges=() if model == "llama" else tuple(reader.strings("merges")),
+            scores=reader.scores(len(tokens)) if MODELS[model].scores else (),
+            merges=tuple(reader.strings("merges")) if MODELS[model].merges else (),
             special=reader.special(len(tokens), model),
             add_bos=reader.scalar("add_bos_token", bool),
             add_eos=reader.scalar("add_eos_token", bool),
             add_space_prefix=reader.scalar("add_space_prefix", bool),
+            squeeze=reader.scalar("remove_extra_whitespaces", bool),
+            charsmap=reader.charsmap() if model == "t5" else b"",
+            lowercase=reader.scalar("normalizer.lowercase", bool),
+            strip_accents=reader.scalar("normalizer.strip_accents", bool),
             chat_templates=reader.chat_templates(),
             name=reader.name(),
             notes=tuple(reader.notes),
@@ -83,7 +120,7 @@ class _Reader:
         if model is None:
             raise MalformedFile(f"{PREFIX}model is missing: the file holds no tokenizer; use a file that has one")
         if model not in MODELS:
-            known = ", ".join(f"{name} ({what})" for name, what in MODELS.items())
+            known = ", ".join(f"{name} ({one.words})" for name, one in MODELS.items())
             raise Unsupported(f"tokenizer model {model[:80]!r} is not supported; supported: {known}")
         return model
 
@@ -116,8 +153,8 @@ class _Reader:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise MalformedFile(f"{PREFIX}{key} holds {found}; an array of strings was expected")
 
-    def numbers(self, key: str, count: int, kinds: str) -> "np.ndarray[Any, Any] | None":
-        """An array of `count` numbers whose NumPy kind is in `kinds`, or None when the key is absent."""
+    def numbers(self, key: str, count: int, kinds: str, *, whole: bool = False) -> "np.ndarray[Any, Any] | None":
+        """An array of `count` numbers (all there are if `whole`) whose NumPy kind is in `kinds`; None without the key."""
         value = self.metadata.get(PREFIX + key)
         if value is None:
             return None
@@ -131,7 +168,7 @@ class _Reader:
             raise MalformedFile(f"{PREFIX}{key} holds {found.dtype.name}; an array of numbers was expected")
         if len(found) < count:
             raise MalformedFile(f"{PREFIX}{key} has {len(found)} elements for {count} tokens; one each was expected")
-        checked: np.ndarray[Any, Any] = found[:count]
+        checked: np.ndarray[Any, Any] = found if whole else found[:count]
         return checked
 
     def types(self, count: int) -> bytes:
@@ -143,13 +180,22 @@ class _Reader:
     def scores(self, count: int) -> tuple[float, ...]:
         found = self.numbers("scores", count, "fiu")
         if found is None:
-            raise MalformedFile(f"{PREFIX}scores is missing; a SentencePiece vocabulary needs a score for each token")
+            raise MalformedFile(f"{PREFIX}scores is missing; a vocabulary of this model needs a score for each token")
         if np.isnan(found).any():
             raise MalformedFile(f"{PREFIX}scores[{int(np.isnan(found).argmax())}] is not a number")
         return tuple(found.tolist())
 
+    def charsmap(self) -> bytes:
+        value = self.metadata.get(PREFIX + "precompiled_charsmap")
+        found = None if value is None else self.numbers("precompiled_charsmap", 0, "iu", whole=True)
+        if found is None:
+            return b""
+        if found.dtype.itemsize != 1 and len(found) and not -128 <= found.min() <= found.max() <= 255:
+            raise MalformedFile(f"{PREFIX}precompiled_charsmap holds numbers that are no bytes")
+        return found.astype(np.uint8).tobytes()
+
     def special(self, count: int, model: str) -> dict[str, int]:
-        ids = {name: id for name, id in SPM_DEFAULTS.items() if model == "llama" and id < count}
+        ids = {name: id for name, id in MODELS[model].special.items() if id < count}
         for name in SPECIAL:
             key = f"{name}_token_id"
             value = self.scalar(key, int)
@@ -163,6 +209,8 @@ class _Reader:
                 raise MalformedFile(f"{PREFIX}{key} is {value}; an id below the {count} tokens was expected")
             else:
                 self.notes.append(f"{PREFIX}{key} {value} ignored: the vocabulary has {count} tokens")
+        if model == "bert" and "cls" in ids and PREFIX + "bos_token_id" not in self.metadata:
+            ids["bos"] = ids["cls"]  # two names of what stands first
         return ids
 
     def chat_templates(self) -> dict[str, str]:

@@ -2,9 +2,11 @@
 
 import functools
 import json
+import lzma
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from llamay import tok
@@ -12,6 +14,7 @@ from llamay import tok
 DATA = Path(__file__).parent.parent / "data" / "tokenizers"
 BPE = ("tiny-bpe-gpt2", "tiny-bpe-llama3", "tiny-bpe-qwen2")
 SPM = ("tiny-spm", "tiny-spm-phi3", "tiny-spm-gemma")
+CHARSMAPS = {"tiny-ugm": "tiny-ugm.charsmap.xz"}  # of SentencePiece's own rules, nmt_nfkc
 
 
 @functools.cache
@@ -19,9 +22,22 @@ def read(name: str) -> Any:
     return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def described(name: str) -> dict[str, Any]:
+    """A fresh copy of the metadata of a tiny vocabulary."""
+    found = dict(read(f"{name}.vocab"))
+    if name in CHARSMAPS:
+        found["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(charsmap(CHARSMAPS[name]), np.uint8)
+    return found
+
+
+@functools.cache
+def charsmap(name: str) -> bytes:
+    return lzma.decompress((DATA / name).read_bytes())
+
+
 @functools.cache
 def tokenizer(name: str) -> tok.Tokenizer:
-    return tok.load(read(f"{name}.vocab"))
+    return tok.load(described(name))
 
 
 @pytest.fixture(params=[*BPE, *SPM])
@@ -57,4 +73,10 @@ def load() -> Any:
 @pytest.fixture(scope="session")
 def metadata() -> Any:
     """Name -> a fresh copy of the metadata of a tiny vocabulary."""
-    return lambda name: dict(read(f"{name}.vocab"))
+    return described
+
+
+@pytest.fixture(scope="session")
+def made() -> Any:
+    """Name -> what the reference made of the strings with a tiny vocabulary."""
+    return read

@@ -304,7 +304,7 @@ def test_users_cannot_write_control_tokens(first: str, second: str, how: str) ->
     rendered = template.render([user(first), {"role": second or "x", "content": second}, assistant(first)])
     ids = model.prompt(rendered)
     assert [model.vocabulary.tokens[id] for id in ids if id >= 256] == ["<|im_start|>", "<|im_end|>"] * 3
-    assert model.decode(ids, special=True) == rendered.text.encode("utf-8", "surrogatepass")
+    assert model.text(ids, special=True) == rendered.text.replace("\ud800", "\ufffd")
 
 
 def test_innocent_text_is_tokenised_as_if_nothing_was_marked(load: Any) -> None:

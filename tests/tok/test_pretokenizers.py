@@ -1,10 +1,12 @@
 """The table of pre-tokenizers: how words are cut, and what happens to a name nobody knows."""
 
 import re
+import time
+from typing import Any
 
 import pytest
 
-from llamay.tok import Tokenizer, Vocabulary
+from llamay.tok import Tokenizer, Vocabulary, load
 from llamay.tok.bpe import LETTERS
 from llamay.tok.pretokenizers import PRETOKENIZERS
 from llamay.tok.split import Splitter
@@ -29,6 +31,15 @@ WORDS = [
     ("gemma4", "a b\n\nc", ["a b", "\n\n", "c"]),
     ("default", "a12345", ["a", "123", "45"]),
 ]
+
+
+@pytest.mark.parametrize("name", ["tiny_aya", "afmoe", "superbpe"])
+def test_a_long_number_is_not_slow(name: str) -> None:
+    """One that a letter ends is no run of digits for some, and is not looked at again from each of its digits."""
+    start = time.process_time()
+    words = Splitter(PRETOKENIZERS[name]).words("1" * 60_000 + "x")
+    assert "".join(words) == "1" * 60_000 + "x"
+    assert time.process_time() - start < 4
 
 
 @pytest.mark.parametrize(("name", "text", "words"), WORDS)
@@ -106,3 +117,22 @@ def test_bytes_without_a_token_are_announced() -> None:
     tokenizer = Tokenizer(Vocabulary("gpt2", tokens, bytes([NORMAL]) * 255, pre="gpt-2"))
     assert "1 of the bytes (0x21)" in tokenizer.notes[0]
     assert tokenizer.decode(tokenizer.encode("a!b")) == b"ab"
+
+
+REPEATED = (
+    *("a", "A", "aA", "1", "1,", " ", "x ", "x  ", "\n", "\n ", " \r\n ", "\t", "\0", "\xa0", ".", ". ", "'", "'s", "<", "<|im"),
+    *("\u0301", "a\u0301", "\ufffd", "\u2581", "世", "ᄀ", "👩\u200d", "\ud83d", "IMGIMG", "<sentinel:1", " " * 50 + "x"),
+)
+ENDED = (" " * 39_999 + "x", "1" * 39_999 + "x", "a" * 39_999 + " ")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted({pre: name for name, pre in sorted(PRETOKENIZERS.items(), reverse=True)}.values()))
+def test_no_text_is_slow(name: str, metadata: Any) -> None:
+    """40,000 characters of anything that is repeated take well below a second: time grows with the length, not its square."""
+    tokenizer = load({**metadata("tiny-bpe-gpt2"), "tokenizer.ggml.pre": name})
+    for text in (*((part * 40_000)[:40_000] for part in REPEATED), *ENDED):
+        start = time.process_time()
+        tokenizer.encode(text)
+        assert time.process_time() - start < 3, text[:20]

@@ -9,7 +9,7 @@ from llamay.errors import TemplateError
 from llamay.tok.budget import Limits
 from llamay.tok.chat import ChatTemplate
 
-LIMITS = Limits(steps=100_000, characters=1 << 22, output=1 << 20, seconds=2.0)
+LIMITS = Limits(steps=30_000, characters=1 << 22, output=1 << 20, seconds=2.0)
 TWIN = "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% set n.y = [n.y, n.y] %}{% endfor %}"
 TREE = "{% set n = namespace(x={}) %}{% for i in range(60) %}{% set n.x = {'a': n.x, 'b': n.x} %}{% endfor %}"
 LONG = "{% set a = 'x' * 4000000 %}"
@@ -129,6 +129,43 @@ def test_a_costly_template_takes_little_memory() -> None:
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 100 << 20, source
+
+
+LARGE = [
+    "{{ (range(99999)|join('aaaaaaaaaaa')) * 10 }}",
+    "{{ 'x' * 5000000 }}",
+    "{{ ('x' * 1000000) ~ ('x' * 1000000) ~ ('x' * 1000000) }}",
+    "{% set a = 'x' * 1000000 %}{{ [a, a, a, a, a, a, a, a]|tojson }}",
+    "{% set a = 'x' * 1000000 %}{{ [a, a, a, a, a, a, a, a] }}",
+    "{% set a = 'x' * 1000000 %}{{ '%s%s%s%s' % (a, a, a, a) }}",
+    "{% set a = 'x' * 1000000 %}{{ '{0}{0}{0}{0}'.format(a) }}",
+    "{% set a = '\x07' * 250000 %}{{ '%r%r' % (a, a) }}",
+    "{% set a = 'x' * 1000000 %}{{ a.replace('x', 'xxxx') }}",
+    "{% set a = 'x' * 1000000 %}{% for i in range(9) %}{{ a }}{% endfor %}",
+    "{{ '%9999d' % 1 * 400 }}",
+    "{{ range(9999)|map('center', 9999)|list|length }}",
+]
+
+
+@pytest.mark.parametrize("source", LARGE)
+def test_no_template_makes_much_text_of_little(source: str) -> None:
+    """With the limits in use: millions of characters, of which a prompt can have none, are refused before they are made."""
+    template = ChatTemplate(source)
+    _ = template._compiled
+    tracemalloc.start()
+    start = time.process_time()
+    with pytest.raises(TemplateError, match="characters"):
+        template._run([{"role": "user", "content": "hi"}], {})
+    seconds, peak = time.process_time() - start, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seconds < 3 and peak < 30 << 20
+
+
+def test_input_makes_room_for_itself() -> None:
+    """A long message may be printed several times, formatted and quoted."""
+    source = "{{ messages[0].content }}{{ '%s' % messages[0].content }}{{ messages|tojson }}{{ messages[0].content|trim }}"
+    content = "word \"quoted\"\n" * 100_000
+    assert len(ChatTemplate(source).render([{"role": "user", "content": content}]).text) > 4 * len(content)
 
 
 FORBIDDEN = [

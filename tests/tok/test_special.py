@@ -1,5 +1,6 @@
 """Special tokens: kinds, ends of a generation, and how they are found in text."""
 
+import time
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from llamay.tok import Tokenizer, Vocabulary
 from llamay.tok.bpe import LETTERS
+from llamay.tok.pieces import Pieces
 from llamay.tok.special import Finder
 from llamay.tok.vocabulary import CONTROL, NORMAL, UNUSED, USER_DEFINED
 
@@ -51,6 +53,29 @@ def test_the_finder_takes_the_leftmost_and_of_those_the_longest(texts: list[str]
         assert not any(text.startswith(piece, start) for piece in texts if len(piece) > end - start)
         at = end
     assert not any(piece in text[at:] for piece in texts)
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=4), max_size=9, unique=True), st.text("abc", min_size=1, max_size=9))
+def test_all_pieces_that_begin_at_a_place(texts: list[str], text: str) -> None:
+    pieces = Pieces({piece: at for at, piece in enumerate(texts)})
+    for at in range(len(text)):
+        found = [texts.index(piece) for piece in sorted(texts, key=len, reverse=True) if text.startswith(piece, at)]
+        assert list(pieces.matches(text, at)) == [(at + len(texts[id]), id) for id in found]
+
+
+def test_tokens_that_are_nearly_there_are_not_slow() -> None:
+    """User-defined tokens of 2,000 lengths, all of which every place of the text may begin, and none does."""
+    finder = Finder({"a" * length + "b": length for length in range(1, 2001)})
+    start = time.process_time()
+    assert finder.search("a" * 20_000, 0) is None
+    assert time.process_time() - start < 3
+
+
+def test_half_a_pair_is_no_character(load: Any) -> None:
+    for name in ("tiny-bpe-llama3", "tiny-spm", "tiny-ugm", "tiny-wp"):
+        tokenizer = load(name)
+        assert tokenizer.encode("a\ud83d b\udc80") == tokenizer.encode("a\ufffd b\ufffd"), name
+        assert tokenizer.least("\ud83d" * 9) <= len(tokenizer.encode("\ud83d" * 9)) or tokenizer.folds
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ WRONG = [
     ("tiny-bpe-gpt2", {"merges": None}, "merges is missing"),
     ("tiny-bpe-gpt2", {"merges": [1]}, "merges holds int"),
     ("tiny-bpe-gpt2", {"pre": 3}, "pre is a int"),
+    ("tiny-wp", {"normalizer.lowercase": "yes"}, "lowercase is a str"),
+    ("tiny-ugm", {"scores": None}, "scores is missing"),
+    ("tiny-ugm", {"precompiled_charsmap": [1.5]}, "charsmap holds float64"),
+    ("tiny-ugm", {"precompiled_charsmap": [1, 2, 300]}, "charsmap holds numbers that are no bytes"),
 ]
 
 
@@ -54,7 +58,7 @@ def test_impossible_metadata_is_refused(name: str, change: dict[str, Any], messa
         tok.load(found)
 
 
-@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "x" * 10_000])
+@pytest.mark.parametrize("model", ["rwkv", "plamo2", "no_vocab", "x" * 10_000])
 def test_other_kinds_are_refused_by_name(model: str, metadata: Any) -> None:
     with pytest.raises(Unsupported, match=r"supported: gpt2 \(byte-level BPE\), llama \(SentencePiece BPE\)") as caught:
         tok.load(metadata("tiny-spm") | {KEY + "model": model})
@@ -129,11 +133,12 @@ ANYTHING = (
 )
 KEYS = (
     "model pre tokens scores token_type merges bos_token_id eos_token_id eot_token_id padding_token_id add_bos_token "
-    "add_space_prefix unknown_token_id fim_pad_token_id"
+    "add_space_prefix unknown_token_id fim_pad_token_id seperator_token_id cls_token_id normalizer.lowercase "
+    "precompiled_charsmap remove_extra_whitespaces"
 ).split()
 
 
-@given(st.sampled_from(["tiny-spm", "tiny-bpe-gpt2"]), st.dictionaries(st.sampled_from(KEYS), ANYTHING, min_size=1, max_size=3))
+@given(st.sampled_from(["tiny-spm", "tiny-bpe-gpt2", "tiny-wp"]), st.dictionaries(st.sampled_from(KEYS), ANYTHING, min_size=1, max_size=3))
 def test_any_value_is_refused_or_works(metadata: Any, name: str, changes: dict[str, Any]) -> None:
     found = metadata(name) | {KEY + key: value for key, value in changes.items()}
     try:
