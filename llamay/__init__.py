@@ -4,8 +4,7 @@
 numpy nor a GPU: what stands below comes when it is first asked for.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what type checkers take for true; `typing` itself takes long to import, deaf to Ctrl-C
 if TYPE_CHECKING:
     from llamay.serve.context import Context as Context
     from llamay.serve.engine import Bounds as Bounds
@@ -26,7 +25,7 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

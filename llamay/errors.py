@@ -80,6 +80,8 @@ class DeviceLost(DeviceError):
 class OutOfMemory(DeviceError):
     """A budget would be exceeded; the message gives both numbers."""
 
+    http_status = 507
+
 
 class WrongNumbers(DeviceError):
     """The adapter failed the start-up self-test: it computes wrong results."""
@@ -90,6 +92,11 @@ class ContextFull(LlamayError):
 
     exit_code = 7
     http_status = 400
+
+    def __init__(self, message: str, prompt: int = 0, context: int = 0) -> None:
+        """`prompt` and `context` are in tokens, where a prompt is what does not fit."""
+        super().__init__(message)
+        self.prompt, self.context = prompt, context
 
 
 class TemplateError(LlamayError):
@@ -109,6 +116,19 @@ class Closed(LlamayError):
     """The engine was closed before the request was answered."""
 
     http_status = 503
+
+
+class NoServer(LlamayError):
+    """No llamay server answers where one was expected; the message says how one is started."""
+
+    exit_code = 10
+    http_status = 502
+
+
+class Refused(LlamayError):
+    """A server did not do what it was asked; the message is the server's own."""
+
+    http_status = 502
 
 
 class ContextFileError(LlamayError):
@@ -132,3 +152,36 @@ class NoSuchContext(ContextFileError):
     """No context is saved under that name; the message names those near it."""
 
     http_status = 404
+
+
+class NotUnderWay(LlamayError):
+    """A request that is over, or never was; it cannot be ended."""
+
+    http_status = 404
+
+
+class ContextLost(LlamayError):
+    """A context that the server does not keep, or keeps no more; asking again does not bring it back."""
+
+    http_status = 404
+    code = "context_lost"
+
+
+class ContextBusy(LlamayError):
+    """A context that a request is still making."""
+
+    http_status = 409
+    code = "context_busy"
+
+
+class ShelfFull(LlamayError):
+    """Every context that is kept is pinned; the message gives the count."""
+
+    http_status = 409
+    code = "contexts_full"
+
+
+class PinsFull(ShelfFull):
+    """One client has pinned as many contexts as it may; the message gives the count."""
+
+    code = "pins_full"

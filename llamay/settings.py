@@ -73,6 +73,8 @@ class Settings:
         default="", metadata=_says("memory for keys and values that requests share, as in 2G; empty: a share of what is free")
     )
     require_webgpu: bool = field(default=False, metadata=_says("refuse numpy when no adapter is found"))
+    host: str = field(default="127.0.0.1:11435", metadata=_says("the server that `llamay ps`, `stop` and `tui` speak to, as HOST:PORT or a URL"))
+    api_key: str = field(default="", metadata=_says("the key that they send to it, and that `llamay serve` demands"))
 
     def __post_init__(self) -> None:
         word, _, name = self.backend.partition(":")

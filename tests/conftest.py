@@ -4,11 +4,12 @@ Whatever uses the fixture `adapter` (as `gpu` does) is marked `webgpu`: LLAMAY_B
 skipped with the reason, and failed where LLAMAY_REQUIRE_WEBGPU or LLAMAY_BACKEND asks for one.
 """
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,22 @@ if TYPE_CHECKING:
     from llamay.tensor.webgpu.adapters import Adapter
     from llamay.tensor.webgpu.device import Device
 
+# lavapipe keeps compiled kernels by the home folder: here all tests and their children do, whatever home they are given
+os.environ.setdefault("MESA_SHADER_CACHE_DIR", os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"))
 SETTINGS = settings.load()  # the caller's, before any test changes the environment
 DATA = Path(__file__).parent / "data"
+# files that take longest, those that compute beside those that wait: workers begin with them, and end with the short ones
+LONGEST = (
+    "measure/test_verify", "tui/test_terminal", "kernels/test_embed", "store/test_pull_killed",
+    "webgpu/test_webgpu_bits", "server/test_drain", "serve/test_engine_bits", "webgpu/test_loss",
+    "kernels/test_sample_kernels", "server/test_real_model", "kernels/test_linear",
+    "kv/snapshots/test_snapshot_killed", "tensor/test_numpy_bits", "measure/test_bench", "tui/test_screens",
+    "kernels/test_attention", "tui/test_keys", "tensor/test_cache_executors", "server/test_sdk_litellm",
+    "webgpu/test_selftest", "measure/test_verify_contexts", "webgpu/test_opening", "tok/test_sandbox",
+    "measure/test_bench_contexts", "tui/test_mouse", "measure/test_gpu_check", "tensor/test_numpy_cache",
+    "webgpu/test_webgpu_memory", "measure/test_caches", "ground/test_backends", "webgpu/test_webgpu_fixtures",
+    "gguf/test_malformed", "quant/test_dequantize", "webgpu/test_webgpu_shapes",
+)  # fmt: skip
 CASES = sorted(path.stem for path in (DATA / "models").glob("*.gguf"))
 
 
@@ -39,7 +54,7 @@ class Case:
     @cached_property
     def arrays(self) -> dict[str, NDArray]:
         """The arrays of the case's npz; a quantised case has its own, the types of a float case share one."""
-        name = self.id if ".q" in self.id else self.id.rsplit(".", 1)[0]
+        name = self.id if "-k." in self.id else self.id.rsplit(".", 1)[0]
         with np.load(DATA / "logits" / f"{name}.npz") as found:
             return dict(found)
 
@@ -72,13 +87,22 @@ def case(request) -> Case:
 
 
 @pytest.fixture
+def case_names() -> list[str]:
+    """The names of all."""
+    return CASES
+
+
+@pytest.fixture
 def named_case():
     """case_named, for tests of one feature."""
     return case_named
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what needs a device, and leaves it out where the caller chose NumPy."""
+    """Marks what needs a device, and leaves it out where the caller chose NumPy; gives workers the longest files first."""
+    if hasattr(config, "workerinput"):
+        ranks = {Path(__file__).parent / f"{name}.py": rank for rank, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     needing = [item for item in items if "adapter" in getattr(item, "fixturenames", ())]
     for item in needing:
         item.add_marker(pytest.mark.webgpu)
@@ -110,6 +134,27 @@ def gpu(adapter: "Adapter") -> Iterator["Device"]:
     device = Device(adapter)
     yield device
     device.close()
+
+
+@pytest.fixture(scope="session")
+def lending() -> Iterator[Callable[..., "Device"]]:
+    """Stands for Device where models are loaded: guests of one device, for which each kernel is compiled once."""
+    from llamay.tensor.webgpu.device import Device, Guest
+
+    hosts: list[Device] = []
+
+    def lend(adapter: "Adapter", **more: Any) -> Device:
+        if more:
+            return Device(adapter, **more)
+        if not hosts:
+            hosts.append(Device(adapter))
+        guest = Guest(hosts[0])
+        guest.proven = set()  # every load still tests its kernels
+        return guest
+
+    yield lend
+    for host in hosts:
+        host.close()
 
 
 @pytest.fixture(scope="session")

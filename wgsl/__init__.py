@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 Choice = int | float | str | bool | tuple[object, ...] | Callable[..., str]
 
 XYZW = "xyzw"
-DEFAULTS: dict[str, Choice] = {"key_format": "f32", "value_format": "f32", "one_bit": False, "head_normed": True}
+DEFAULTS: dict[str, Choice] = {
+    "key_format": "f32",
+    "value_format": "f32",
+    "broadcast": False,
+    "one_bit": False,
+    "head_norms": "each",
+    "sloped": False,
+    "pieces": 1,
+    "positions": False,
+    "kinds": False,
+    "both_ways": False,
+    "experts": False,
+    "sinks": False,
+    "heads": False,
+    "values_at": 0,
+    "biased": False,
+    "groups": 0,
+    "texels": "",
+}
 
 
 @cache
@@ -48,7 +66,7 @@ def _environment() -> "jinja2.Environment":
 def compose(name: str, **choices: Choice) -> str:
     """The WGSL text of kernel `name` under the given choices.
 
-    What DEFAULTS names may be left out: the exact cache.
+    What DEFAULTS names may be left out: the exact cache, and what few models have.
     Raises jinja2.UndefinedError when the template needs a choice that is not given.
     """
     template = _environment().get_template(f"{name}.wgsl")

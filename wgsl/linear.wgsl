@@ -5,17 +5,35 @@
 //# order of the sum is: element by element within a group that shares a scale, group by
 //# group, then over the k-lanes.  It depends on nothing else.  A k-lane that has no superblock
 //# in the last step does the row's last unit again and drops it: no lane may leave the loop early.
+//# Row by row, so that few sums are in the making at once: with all of them an adapter of 16 registers stores each product.
+//# With `heads` a stream holds the W of several, each for its part of x and of y.
+//# With `experts` a stream holds the W of several, a token is a pair of row and rank, and those of a workgroup share an expert.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 //% include "include/stream.wgsl"
-@group(0) @binding(2) var<storage, read> x: array<vec4<f32>>;  // [token, k / 4]
+//% from "include/rows.wgsl" import rows_in with context
+${rows_in(2, "x")}  // [token, k / 4]
 //% from "quant/" ~ format ~ ".wgsl" import open, setup, lift, weight, fold with context
+//% import "quant/" ~ format ~ ".wgsl" as unpacker with context
+//% if unpacker.declare is defined
+${unpacker.declare()}
+//% endif
 //% from "epilogue/" ~ epilogue ~ ".wgsl" import bindings, input_row, finish with context
 ${bindings()}
 //% include "include/reduce.wgsl"
 //% if normed
 //% include "include/norm.wgsl"
 //% endif
+//% if experts
+@group(0) @binding(9) var<storage, read> chosen: array<u32>;    // [pair]
+const NONE = 0xffffffffu;
+//% if MT > 1
+@group(0) @binding(10) var<storage, read> order: array<u32>;    // [group, ${MT}]: pairs, or NONE
+//% endif
+//% endif
+//% macro row_of(t)
+${input_row("row" ~ t if experts else "token" ~ t)}
+//% endmacro
 //% if KL > 1 and reduce == "shared"
 var<workgroup> partial_y: array<f32, ${S * R * MT}>;
 //% endif
@@ -33,22 +51,48 @@ let p_${p.name}_${v} = stream(${base} + ${p.offset + v * L}u + r);
 
 @compute @workgroup_size(${S})
 fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+//% if heads
+  let tile = group.x % dims.tiles;
+  let head = dims.expert0 + group.x / dims.tiles;
+//% else
   let tile = group.x;
+//% endif
 //% if KL > 1
   let r = lane % ${L}u;
   let kl = lane / ${L}u;
 //% else
   let r = lane;
 //% endif
-  let tile_at = tile * (${"(dims.units + %du) / %du" % (units - 1, units) if units > 1 else "dims.units"} * ${block}u + ${R * L // 4 if bias else 0}u);
+//% if experts
+//% for t in range(MT)
+  let token${t} = ${"order[group.y * %du + %du]" % (MT, t) if MT > 1 else "group.y"};
+//% endfor
+  if (token0 == NONE) { return; }
+//% for t in range(MT)
+  let row${t} = select(token${t}, token0, token${t} == NONE) / dims.spread;
+//% endfor
+  let expert = chosen[token0] - dims.expert0;
+  if (expert >= dims.experts) { return; }
+  let tile_in = expert * dims.tiles + tile;
+//% elif heads
+  let tile_in = group.x;
+//% else
+  let tile_in = tile;
+//% endif
+  let tile_at = tile_in * (${"(dims.units + %du) / %du" % (units - 1, units) if units > 1 else "dims.units"} * ${block}u + ${R * L // 4 if bias else 0}u);
   let at = tile_at + ${R * L // 4 if bias else 0}u;
 //% for t in range(MT)
+//% if not experts
   let token${t} = group.y * ${MT}u + ${t}u;
-  let x${t} = ${input_row("token" ~ t)} * dims.x_stride;
+//% endif
+  let x${t} = ${row_of(t)} * dims.x_stride${" + head * dims.head_in" if heads};
 //% for j in range(R)
   var y${j}_${t} = 0.0;
 //% endfor
 //% endfor
+//% if unpacker.begin is defined
+${unpacker.begin()}
+//% endif
 //# one loop, also over superblocks: nested loops cost software adapters half their speed
 //% if units > 1
   for (var i = 0u; i < dims.steps * ${units}u; i++) {
@@ -56,7 +100,12 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
     let mine = (i / ${units}u * ${KL}u + kl) * ${units}u + i % ${units}u;
     let unit = min(mine, dims.units - 1u);
 //% else
+//% if ragged
+    let mine = i;
+    let unit = min(mine, dims.units - 1u);
+//% else
     let unit = i;
+//% endif
 //% endif
     let base = at + unit / ${units}u * ${block}u;
     let b = base + ${head_vectors}u + unit % ${units}u * ${unit_vectors}u;
@@ -81,47 +130,50 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% endfor
 //% for t in range(MT)
 //% if broadcast
-      let v${t} = x[x${t} + unit * 8u + lane];
+      let v${t} = x_at(x${t} + unit * 8u + lane);
 //% else
 //% for i in range(8)
-      let v${t}_${i} = x[x${t} + unit * 8u + ${i}u];
+      let v${t}_${i} = x_at(x${t} + unit * 8u + ${i}u);
 //% endfor
 //% endif
 //% endfor
-//% for g in range(32 // G)
 //% for t in range(MT)
-//% if sums
-      var s${t}_${g} = 0.0;
-//% endif
-//% for j in range(R)
-      var a${j}_${t}_${g} = 0.0;
-//% endfor
-//% endfor
-//% for k in range(g * G, g * G + G)
-//% for j in range(R)
-      let w${j}_${k} = ${weight(j, k)};
-//% endfor
-//% for t in range(MT)
+//% for k in range(32)
 //% if broadcast
       let x${t}_${k} = subgroupBroadcast(v${t}.${c[k % 4]}, ${k // 4}u);
 //% else
       let x${t}_${k} = v${t}_${k // 4}.${c[k % 4]};
 //% endif
-//% if sums
-      s${t}_${g} += x${t}_${k};
-//% endif
 //% if lift(k) | int
       let z${t}_${k} = x${t}_${k} * ${1 / 2 ** (lift(k) | int)};
 //% endif
+//% endfor
+//% endfor
+//% for g in range(32 // G)
+//% if sums
+//% for t in range(MT)
+      var s${t}_${g} = 0.0;
+//% for k in range(g * G, g * G + G)
+      s${t}_${g} += x${t}_${k};
+//% endfor
+//% endfor
+//% endif
 //% for j in range(R)
+//% for t in range(MT)
+      var a${j}_${t}_${g} = 0.0;
+//% endfor
+//% for k in range(g * G, g * G + G)
+//% if unpacker.fetch is defined
+      ${unpacker.fetch(j, k)}
+//% endif
+      let w${j}_${k} = ${weight(j, k)};
+//% for t in range(MT)
       a${j}_${t}_${g} = fma(w${j}_${k}, ${"z" if lift(k) | int else "x"}${t}_${k}, a${j}_${t}_${g});
 //% endfor
 //% endfor
-//% endfor
 //% for t in range(MT)
-//% for j in range(R)
 //% set folded = fold(j, g, "a" ~ j ~ "_" ~ t ~ "_" ~ g, "s" ~ t ~ "_" ~ g, "y" ~ j ~ "_" ~ t)
-      y${j}_${t} = ${"select(y%d_%d, %s, mine == unit)" % (j, t, folded) if KL > 1 else folded};
+      y${j}_${t} = ${"select(y%d_%d, %s, mine == unit)" % (j, t, folded) if KL > 1 or ragged else folded};
 //% endfor
 //% endfor
 //% endfor
@@ -159,7 +211,7 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
 //% endif
 //% for t in range(MT)
 //% if normed
-  let n${t} = norm_scale(${input_row("token" ~ t)}, lane);
+  let n${t} = norm_scale(${row_of(t)}, lane);
 //% endif
 //% for v in range(R // 4)
 //% set raw = "vec4<f32>(" ~ "y" ~ 4 * v ~ "_" ~ t ~ ", y" ~ (4 * v + 1) ~ "_" ~ t ~ ", y" ~ (4 * v + 2) ~ "_" ~ t ~ ", y" ~ (4 * v + 3) ~ "_" ~ t ~ ")"
@@ -173,6 +225,7 @@ fn linear(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_ind
   let z${t}_${v} = ${raw};
 //% endif
 //% endfor
+  let owned${t} = owned${" && token%d != NONE" % t if experts else ""};
   ${finish(t)}
 //% endfor
 }

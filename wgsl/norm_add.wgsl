@@ -5,11 +5,11 @@
 @group(0) @binding(2) var<storage, read> post: array<vec4<f32>>;        // [width / 4]
 @group(0) @binding(3) var<storage, read> next: array<vec4<f32>>;        // [width / 4]
 @group(0) @binding(4) var<storage, read_write> h: array<vec4<f32>>;     // [token, width / 4]
-@group(0) @binding(5) var<storage, read_write> hw: array<vec4<f32>>;    // [token, width / 4]
+//% from "include/rows.wgsl" import rows_out with context
+${rows_out(5, "hw")}  // [token, width / 4]
 @group(0) @binding(6) var<storage, read_write> sums: array<f32>;        // [token, partials]
 //% include "include/reduce.wgsl"
-
-fn squares(v: vec4<f32>, sum: f32) -> f32 { return fma(v.w, v.w, fma(v.z, v.z, fma(v.y, v.y, fma(v.x, v.x, sum)))); }
+//% include "include/squares.wgsl"
 
 @compute @workgroup_size(${S})
 fn norm_add(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -23,7 +23,7 @@ fn norm_add(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_i
     let a = token * dims.y_stride + i;
     let v = fma(y[token * dims.x_stride + i] * post[i], vec4<f32>(scale), h[a]);
     h[a] = v;
-    hw[a] = v * next[i];
+    put_hw(a, v * next[i]);
     p = squares(v, p);
   }
   p = group_sum(p, lane);

@@ -1,5 +1,6 @@
 //# The token of each output slot: kept in the ring, and the slot's next row (token, position + 1, tables).
 //# Greedy takes the best tile (lowest token on ties); sampled slots take what `sample` chose.
+//# Where no logit is a number there is no token: 0xffffffff, which the host refuses.
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read_write> state: array<u32>;
@@ -7,6 +8,7 @@
 @group(0) @binding(2) var<storage, read> best: array<vec2<u32>>;  // [slot, tile] (value's bits, token)
 //% else
 @group(0) @binding(2) var<storage, read> chosen: array<u32>;      // [slot]
+@group(0) @binding(3) var<storage, read> logits: array<u32>;      // [slot, vocabulary], bits of f32
 //% endif
 //% if greedy
 var<workgroup> tops: array<f32, 64>;
@@ -38,7 +40,9 @@ fn pick(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (lane != 0u) { return; }
   token = tokens[0];
 //% else
-  let token = chosen[slot];
+  //# what is no finite number is drawn only where nothing else can be
+  let exponent = logits[slot * dims.vocabulary + chosen[slot]] & 0x7f800000u;
+  let token = select(chosen[slot], 0xffffffffu, exponent == 0x7f800000u);
 //% endif
   let row = dims.rows_at + state[dims.outputs_at + slot] * 4u;
   let position = state[row + 1u];

@@ -1,17 +1,18 @@
-//# Finishes a qkv linear head by head: RMS norm of q and k heads (where the model has it), rope, pages.
+//# Finishes a qkv linear head by head: norm of q and k heads (where the model has it), rope, pages.
 //# One workgroup for a head (q heads, k heads, v heads) of a token, so that a q8 cache can scale by the head.
-//% from "include/cache_format.wgsl" import element with context
+//% from "include/cache_format.wgsl" import pool_out with context
+//% from "include/rows.wgsl" import rows_out with context
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;         // [token, rows / 4]
-//% if head_normed
-@group(0) @binding(2) var<storage, read> head_norms: array<vec4<f32>>;  // [2, head_dim / 4]: q's, k's
+//% if head_norms
+@group(0) @binding(2) var<storage, read> norms: array<vec4<f32>>;       // ${"[2, head_dim / 4]: q's, k's" if head_norms == "each" else "q's [heads, head_dim / 4], k's [kv_heads, head_dim / 4]"}
 //% endif
 @group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read> turns: array<vec2<f32>>;       // [position, pair] (cos, sin)
-@group(0) @binding(6) var<storage, read_write> q_out: array<vec4<f32>>; // [token, heads * head_dim / 4]
-@group(0) @binding(7) var<storage, read_write> keys: array<${element(key_format)}>;
-@group(0) @binding(8) var<storage, read_write> values: array<${element(value_format)}>;
+${rows_out(6, "q_out")}  // [token, heads * head_dim / 4]
+${pool_out(7, "keys", key_format)}
+${pool_out(8, "values", value_format)}
 //% include "include/reduce.wgsl"
 //% include "include/rope.wgsl"
 //% include "include/pages.wgsl"
@@ -25,17 +26,37 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   let at = token * dims.x_stride + head * d4;
   let is_q = head < dims.heads;
   let is_v = head >= dims.heads + dims.kv_heads;
-//% if head_normed
+//% if head_norms
+//% if head_norms == "all"
+//# all heads of q, or of k, are normed together: each workgroup sums them again, in the same order
+  let normed4 = select(dims.kv_heads, dims.heads, is_q) * d4;
+  let normed_at = token * dims.x_stride + select(dims.heads * d4, 0u, is_q);
+  let weights_at = head * d4;
+//% else
+  let normed4 = d4;
+  let normed_at = at;
+  let weights_at = ${"head * d4" if head_norms == "layer" else "select(d4, 0u, is_q)"};
+//% endif
+//% if head_norms == "layer"
+  var sum = 0.0;
+  for (var d = lane; d < normed4; d += ${S}u) {
+    let v = qkv[normed_at + d];
+    sum += (v.x + v.y) + (v.z + v.w);
+  }
+  let mean = vec4<f32>(group_sum(sum, lane) / f32(4u * normed4));
+//% endif
   var q = 0.0;
-  for (var d = lane; d < d4; d += ${S}u) {
-    let v = qkv[at + d];
+  for (var d = lane; d < normed4; d += ${S}u) {
+    let v = qkv[normed_at + d]${" - mean" if head_norms == "layer" else ""};
     q = fma(v.x, v.x, q); q = fma(v.y, v.y, q); q = fma(v.z, v.z, q); q = fma(v.w, v.w, q);
   }
-  let norm = 1.0 / sqrt(group_sum(q, lane) / f32(dims.head_dim) + dims.eps);
+  let norm = 1.0 / sqrt(group_sum(q, lane) / f32(4u * normed4) + dims.eps);
 //% endif
 //% macro head_value(d)
-//% if head_normed
-select(qkv[at + ${d}] * norm * head_norms[select(d4, 0u, is_q) + ${d}], qkv[at + ${d}], is_v)
+//% if head_norms == "layer"
+select((qkv[at + ${d}] - mean) * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
+//% elif head_norms
+select(qkv[at + ${d}] * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
 //% else
 qkv[at + ${d}]
 //% endif
@@ -71,11 +92,11 @@ qkv[at + ${d}]
 //% set kept = "scale / 127.0" if one_bit else "scale"
       if (is_v) {
 //% if value_format == "q8"
-        values[value_scale_at(page, head - dims.heads - dims.kv_heads, position)] = bitcast<u32>(${kept});
+        put_values(value_scale_at(page, head - dims.heads - dims.kv_heads, position), bitcast<u32>(${kept}));
 //% endif
       } else {
 //% if key_format == "q8"
-        keys[key_scale_at(page, head - dims.heads, position)] = bitcast<u32>(${kept});
+        put_keys(key_scale_at(page, head - dims.heads, position), bitcast<u32>(${kept}));
 //% endif
       }
     }

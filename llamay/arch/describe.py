@@ -2,7 +2,8 @@
 
 import math
 
-from llamay.arch.config import Config, Rotary, Scaling
+from llamay.arch import latent, pooling, space
+from llamay.arch.config import Config, Mixture, Rotary, Scaling
 from llamay.arch.keys import Keys
 from llamay.arch.table import BY_NAME, Architecture
 from llamay.errors import MalformedFile, Unsupported
@@ -14,6 +15,11 @@ MOST_WIDTH = 1 << 24
 MOST_HEADS = 1 << 16
 MOST_HEAD_DIM = 1 << 12
 MOST_POSITIONS = (1 << 31) - 1
+MOST_ALIBI = 64.0
+LONG_FACTORS = "rope_factors_long.weight"  # what tells LongRoPE, whose files need not name a scaling
+MOST_EXPERTS = 1 << 10
+MOST_OF_ALL_LAYERS = 1 << 16  # experts
+MOST_USED = 1 << 6
 
 
 def describe(file: File) -> Config:
@@ -29,22 +35,29 @@ def describe(file: File) -> Config:
     if row is None:
         raise Unsupported(f"architecture {name[:60]!r} is not supported; supported are {', '.join(BY_NAME)}")
     keys = Keys(file.metadata, name)
-    experts = keys.integer("expert_count", 0, MOST_WIDTH, default=0)
-    if experts > 0:
-        raise Unsupported(f"this {name} file is a mixture of {experts} experts, which llamay does not run yet")
+    for sign, what in row.foreign.items():
+        if sign in file.tensors or file.metadata.get(f"{name}.{sign}"):
+            raise Unsupported(
+                f"this {name} file has {what} ({sign}), which llamay does not run yet; without it {name} runs"
+            )
     return _config(file, row, keys)
 
 
 def _config(file: File, row: Architecture, keys: Keys) -> Config:
     layers = _layers(file, keys)
     vocabulary, hidden = _embedding(file, keys)
-    heads = keys.integers("attention.head_count", layers, 1, MOST_HEADS)
-    kv_heads = keys.integers("attention.head_count_kv", layers, 1, MOST_HEADS, default=heads)
-    for layer, (queries, pairs) in enumerate(zip(heads, kv_heads, strict=True)):
-        if queries % pairs:
-            raise MalformedFile(f"layer {layer} has {queries} heads, not a multiple of its {pairs} kv heads")
-    head_dim = _head_dim(keys, hidden, heads)
+    latents = latent.sizes(keys) if row.latent else None
+    spaces = space.sizes(row, keys) if row.scan else None
+    heads, kv_heads = _heads(keys, layers) if spaces is None else ((0,) * layers, (0,) * layers)
+    if spaces is not None:
+        head_dim, key_dim = 0, 1
+    elif latents is None:
+        head_dim = key_dim = _head_dim(keys, hidden, heads)
+    else:
+        head_dim, key_dim, kv_heads = latents.row, latents.own + latents.turned, (1,) * layers
     windows = _windows(row, keys, layers)
+    keys.get("tensor_data_layout")  # says how the writer laid out what the names and shapes already say
+    mixture = _mixture(row, keys, layers)
     wide = layers == row.wide_layers
     return Config(
         architecture=keys.prefix,
@@ -53,23 +66,143 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        feed_forward=keys.integers("feed_forward_length", layers, 1, MOST_WIDTH),
+        feed_forward=_widths(keys, layers, mixture) if spaces is None else (0,) * layers,
         context=keys.integer("context_length", 1, MOST_POSITIONS),
         vocabulary=vocabulary,
-        eps=keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0),
-        rotary=_rotary(row, keys, windows, head_dim),
+        eps=_eps(row, keys),
+        rotary=_rotary(file, row, keys, windows, head_dim) if spaces is None else (None,) * layers,
         windows=windows,
         pairs=row.pairs,
         activation=row.activation,
         head_norms=row.head_norms,
+        whole_norms=row.whole_norms,
+        pre_norms=row.pre_norms,
         post_norms=row.post_norms,
+        fused_gate=row.fused_gate,
+        norms=row.norms,
+        own_head_norms=row.own_head_norms,
+        parallel=_parallel(file, row, keys),
+        gated=row.gated,
+        learned_positions=row.learned_positions,
+        embedding_norm=row.embedding_norm,
+        alibi=keys.number("attention.max_alibi_bias", 0.0, MOST_ALIBI, default=row.alibi) if row.alibi else 0.0,
+        ffn_norm=row.ffn_norm,
+        sinks=row.sinks,
         tied="output.weight" not in file.tensors,
-        attention_scale=(hidden / heads[0] if wide else head_dim) ** -0.5,
-        embedding_scale=math.sqrt(hidden) if row.scaled_embedding else 1.0,
+        attention_scale=_multiplier(row, keys, "attention.scale", (hidden / heads[0] if wide else key_dim) ** -0.5)
+        * (latent.longer(keys) if row.latent else 1.0),
+        embedding_scale=_multiplier(row, keys, "embedding_scale", math.sqrt(hidden) if row.scaled_embedding else 1.0),
+        residual_scale=_multiplier(row, keys, "residual_scale", 1.0),
+        logit_scale=_logit_scale(row, keys),
         attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, default=0.0) if row.softcaps else 0.0,
+        both_ways=row.both_ways,
+        after_norms=row.after_norms,
+        kinds=row.kinds,
+        pooling=pooling.pooling(file, row, keys),
+        ranks=pooling.ranks(file),
+        labels=pooling.labels(keys),
         final_softcap=keys.number("final_logit_softcapping", 0.0, 1e6, default=0.0) if row.softcaps else 0.0,
+        mixture=mixture,
+        latents=latents,
+        space=spaces,
         unread_keys=keys.unread(),
     )
+
+
+def _heads(keys: Keys, layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Heads of queries, and of keys and values, by layer."""
+    heads = keys.integers("attention.head_count", layers, 1, MOST_HEADS)
+    kv_heads = keys.integers("attention.head_count_kv", layers, 1, MOST_HEADS, default=heads)
+    for layer, (queries, pairs) in enumerate(zip(heads, kv_heads, strict=True)):
+        if queries % pairs:
+            raise MalformedFile(f"layer {layer} has {queries} heads, not a multiple of its {pairs} kv heads")
+    return heads, kv_heads
+
+
+def _multiplier(row: Architecture, keys: Keys, key: str, plain: float) -> float:
+    """A scale that only some architectures take from their file; `plain` for the rest, and where the file has none."""
+    return keys.number(key, 1e-6, 1e6, default=plain) if row.multipliers else plain
+
+
+def _logit_scale(row: Architecture, keys: Keys) -> float:
+    if row.scaled_logits:
+        return keys.number("logit_scale", 1e-6, 1e6, default=1.0)
+    return 1.0 / _multiplier(row, keys, "logit_scale", 1.0)
+
+
+def _parallel(file: File, row: Architecture, keys: Keys) -> bool:
+    """Whether both branches of a block read the same h."""
+    if row.parallel == "stated":
+        return keys.flag("use_parallel_residual")
+    if row.parallel == "one norm":
+        keys.get("use_parallel_residual")  # writers say yes where the model's own settings say nothing
+        return "blk.0.ffn_norm.weight" not in file.tensors
+    return row.parallel == "always"
+
+
+def _eps(row: Architecture, keys: Keys) -> float:
+    """What norms add to the mean square or the variance."""
+    if row.norms == "rms":
+        return keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0)
+    keys.get("attention.layer_norm_rms_epsilon")  # some writers give both; there is no RMS norm here
+    return keys.number("attention.layer_norm_epsilon", 0.0, 1.0)
+
+
+def _feed_forward(keys: Keys, layers: int) -> tuple[int, ...]:
+    return keys.integers("feed_forward_length", layers, 1, MOST_WIDTH)
+
+
+def _widths(keys: Keys, layers: int, mixture: Mixture | None) -> tuple[int, ...]:
+    """Of each layer's feed-forward, or of one expert."""
+    if mixture is None:
+        return _feed_forward(keys, layers)
+    dense = _feed_forward(keys, layers)[: mixture.dense] if mixture.dense else ()
+    return dense + (mixture.width,) * (layers - len(dense))
+
+
+def _mixture(row: Architecture, keys: Keys, layers: int) -> Mixture | None:
+    """The experts of a file that has some; None for a dense one."""
+    least = 1 if row.experts == "always" else 0
+    count = keys.integer("expert_count", least, MOST_EXPERTS, default=None if least else 0)
+    if not count:
+        keys.get("expert_used_count")  # some dense files say 0
+        return None
+    if row.experts == "never":
+        raise Unsupported(
+            f"this {keys.prefix} file is a mixture of {count} experts; llamay runs those of "
+            f"{', '.join(name for name, other in BY_NAME.items() if other.experts != 'never')}"
+        )
+    if count * layers > MOST_OF_ALL_LAYERS:
+        raise MalformedFile(f"{count} experts in each of {layers} layers, expected at most {MOST_OF_ALL_LAYERS} in all")
+    keys.get("feed_forward_length")  # of layers without experts, or theirs where nothing else is said
+    gating = keys.integer("expert_gating_func", 0, 3, default=0)  # 0: the architecture's own, 3: softmax of the chosen
+    used = keys.integer("expert_used_count", 1, min(count, MOST_USED))
+    width = keys.integer("expert_feed_forward_length", 0, MOST_WIDTH, default=0) or _feed_forward(keys, layers)[0]
+    shared = keys.integer("expert_shared_feed_forward_length", 0, MOST_WIDTH, default=0)
+    groups, groups_used = _groups(keys, count, used)
+    return Mixture(
+        count=count,
+        used=used,
+        width=width,
+        shared_width=shared or width * keys.integer("expert_shared_count", 0, MOST_EXPERTS, default=0),
+        dense=keys.integer("leading_dense_block_count", 0, layers, default=0),
+        groups=groups,
+        groups_used=groups_used,
+        gating="sigmoid" if gating == 2 else "softmax",
+        normalised=gating == 3 or keys.flag("expert_weights_norm", default=row.normalised),
+        scale=keys.number("expert_weights_scale", 0.0, 1e6, default=0.0) or 1.0,  # 0: some files' word for none
+    )
+
+
+def _groups(keys: Keys, count: int, used: int) -> tuple[int, int]:
+    """(groups of experts, those that a token uses); zeros where it may use all."""
+    groups = keys.integer("expert_group_count", 0, count, default=0)
+    some = keys.integer("expert_group_used_count", 0, groups, default=groups)
+    if groups <= 1 or some in (0, groups):
+        return 0, 0
+    if count % groups or used > count // groups * some:
+        raise MalformedFile(f"{used} of {count} experts cannot be chosen from {some} of {groups} equal groups")
+    return groups, some
 
 
 def _layers(file: File, keys: Keys) -> int:
@@ -124,26 +257,35 @@ def _windows(row: Architecture, keys: Keys, layers: int) -> tuple[int, ...]:
     return tuple(window if slides else 0 for slides in sliding)
 
 
-def _rotary(row: Architecture, keys: Keys, windows: tuple[int, ...], head_dim: int) -> tuple[Rotary, ...]:
+def _rotary(
+    file: File, row: Architecture, keys: Keys, windows: tuple[int, ...], head_dim: int
+) -> tuple[Rotary | None, ...]:
     dimensions = keys.integer("rope.dimension_count", 2, MOST_HEAD_DIM, default=head_dim)
     if dimensions > head_dim or dimensions % 2:
         raise MalformedFile(
             f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}"
         )
-    full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(keys))
+    full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(file, row, keys))
     if row.sliding_base is None:
-        return (full,) * len(windows)
+        return tuple(full if row.roped[layer % len(row.roped)] else None for layer in range(len(windows)))
     local = Rotary(keys.number("rope.freq_base_swa", 1.001, 1e30, default=row.sliding_base), dimensions)
     return tuple(local if window else full for window in windows)
 
 
-def _scaling(keys: Keys) -> Scaling | None:
+def _scaling(file: File, row: Architecture, keys: Keys) -> Scaling | None:
     kind = keys.text("rope.scaling.type", "")
     factor = keys.number("rope.scaling.factor", 0.0, 1e6, default=0.0)
     old = keys.number("rope.scale_linear", 0.0, 1e6, default=0.0)  # files from before rope.scaling.*
     if not kind and (factor or old):
         kind, factor = "linear", factor or old
+    if LONG_FACTORS in file.tensors and kind in ("", "none", "longrope"):
+        context = keys.integer("context_length", 1, MOST_POSITIONS)
+        original = keys.integer("rope.scaling.original_context_length", 1, MOST_POSITIONS, default=context)
+        return Scaling(
+            "longrope", 1.0, original, attention=keys.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0)
+        )
     if kind in ("", "none"):
+        keys.get("rope.scaling.original_context_length")  # says nothing without a type
         return None
     factor = factor or 1.0
     if factor < 1e-3:
@@ -154,6 +296,8 @@ def _scaling(keys: Keys) -> Scaling | None:
         raise Unsupported(f"rope scaling {kind[:40]!r} is not supported here; supported are none, linear, yarn, llama3")
     context = keys.integer("context_length", 1, MOST_POSITIONS)
     attention = keys.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0)
+    if row.latent and latent.longer(keys) > 1.0:  # all of what YaRN scales is in the softmax's scale
+        attention /= 0.1 * math.log(max(factor, 1.0)) + 1.0
     return Scaling(
         "yarn",
         factor,
@@ -162,4 +306,5 @@ def _scaling(keys: Keys) -> Scaling | None:
         keys.number("rope.scaling.yarn_beta_slow", 0.0, 1e6, default=1.0),
         keys.number("rope.scaling.yarn_ext_factor", 0.0, 1.0, default=1.0),
         keys.number("rope.scaling.yarn_attn_factor", 0.0, 1e6, default=1.0) * attention,
+        whole=row.whole_ramp,
     )

@@ -65,6 +65,15 @@ class Keys:
             raise MalformedFile(f"{self.prefix}.{key} is {_shown(value)}, expected a string")
         return value
 
+    def flag(self, key: str, default: bool | None = None) -> bool:
+        """Yes or no."""
+        value = self.get(key)
+        if value is None:
+            return self._default(key, default)
+        if not isinstance(value, bool):
+            raise MalformedFile(f"{self.prefix}.{key} is {_shown(value)}, expected true or false")
+        return value
+
     def flags(self, key: str, count: int) -> tuple[bool, ...]:
         """One yes or no a layer, from an array of at least `count`."""
         value = self.get(key)

@@ -1,4 +1,4 @@
-"""Rotary frequencies of a layer: plain, linear, YaRN, and the per-pair divisors of llama 3."""
+"""Rotary frequencies of a layer: plain, linear, YaRN, and with divisors for each pair (llama 3, LongRoPE)."""
 
 import math
 
@@ -13,7 +13,8 @@ Doubles = NDArray[np.float64]
 def frequencies(rotary: Rotary, divisors: Doubles | None = None) -> tuple[Doubles, float]:
     """Radians a position of each pair [dimensions / 2], and the factor on cos and sin.
 
-    `divisors` [dimensions / 2] are the file's rope_freqs.weight (llama 3), applied before any scaling.
+    `divisors` [dimensions / 2] are the file's rope_freqs.weight (llama 3), applied before any scaling,
+    or its factors for the context in use (LongRoPE, arXiv 2402.13753).
     """
     pairs = np.arange(rotary.dimensions // 2, dtype=np.float64)
     plain = rotary.base ** (-2.0 * pairs / rotary.dimensions)
@@ -22,6 +23,8 @@ def frequencies(rotary: Rotary, divisors: Doubles | None = None) -> tuple[Double
     scaling = rotary.scaling
     if scaling is None:
         return plain, 1.0
+    if scaling.kind == "longrope":
+        return plain, scaling.attention
     if scaling.kind == "linear":
         return plain / scaling.factor, 1.0
     return _yarn(rotary, scaling, plain)
@@ -35,8 +38,10 @@ def _yarn(rotary: Rotary, scaling: Scaling, plain: Doubles) -> tuple[Doubles, fl
         length = scaling.original_context / (2.0 * math.pi * max(turns, 1e-9))
         return rotary.dimensions * math.log(length) / (2.0 * math.log(rotary.base))
 
-    low = max(0, math.floor(dimension(scaling.beta_fast)))
-    high = min(rotary.dimensions - 1, math.ceil(dimension(scaling.beta_slow)))
+    low, high = dimension(scaling.beta_fast), dimension(scaling.beta_slow)
+    if scaling.whole:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(0, low), min(rotary.dimensions - 1, high)
     pairs = np.arange(len(plain), dtype=np.float64)
     ramp = np.clip((pairs - low) / max(0.001, high - low), 0.0, 1.0)
     kept = (1.0 - ramp) * scaling.extrapolation

@@ -1,10 +1,16 @@
 """The table of architectures: each row says in data how one family differs from the plain llama block."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
+from llamay.tensor.program import Activation
+
 Pairs = Literal["neighbours", "halves"]
-Activation = Literal["silu", "gelu_tanh"]
+Norms = Literal["rms", "layer"]
+Parallel = Literal["never", "always", "stated", "one norm"]
+Experts = Literal["never", "maybe", "always"]
+Scanned = Literal["", "channels", "heads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,18 +20,42 @@ class Architecture:
     names: tuple[str, ...]  # what `general.architecture` says, and so the prefix of the keys
     pairs: Pairs = "neighbours"  # which two dimensions of a head turn together
     activation: Activation = "silu"
+    norms: Norms = "rms"  # what a norm of h is; layer norms have a bias where the file has one
     head_norms: bool = False  # an RMS norm of each head of q and k before rope
+    own_head_norms: bool = False  # a layer norm of each head of q and k with its own weights, where the file has them
+    whole_norms: bool = False  # an RMS norm of all heads of q together, and of k, before rope
+    pre_norms: bool = True  # an RMS norm of what each branch reads
     post_norms: bool = False  # an RMS norm of each branch before it is added
     scaled_embedding: bool = False  # embeddings times sqrt(hidden)
     softcaps: bool = False  # attention and final logits may be capped
+    parallel: Parallel = "never"  # when both branches read the same h: where the key says so, or a block has one norm
+    gated: bool = True  # the feed-forward branch has a gate
+    learned_positions: bool = False  # a vector for each position is added to the embedding
+    embedding_norm: bool = False  # a norm of the embedding
+    alibi: float = 0.0  # largest slope's exponent of ALiBi where the file gives none; 0: no ALiBi
     sliding: tuple[bool, ...] = ()  # which layers look through the window, repeated over the layers
     window: int = 0  # window where the file gives none; 0: full attention then
     sliding_base: float | None = None  # rope base of sliding layers where the file gives none
     wide_layers: int = 0  # with this many layers the softmax scale is (hidden / heads)^-0.5
+    roped: tuple[bool, ...] = (True,)  # which layers have rope, repeated over the layers
+    foreign: Mapping[str, str] = field(default_factory=dict)  # tensors or keys of what llamay does not run, by its name
+    fused_gate: bool = False  # gate lies above up in ffn_up where the file has no ffn_gate
+    multipliers: bool = False  # the file scales embeddings, attention and branches, and divides the logits
+    scaled_logits: bool = False  # the file scales the logits
+    both_ways: bool = False  # a position sees all of its text, which becomes a vector
+    after_norms: bool = False  # a norm of h behind each branch that was added to it
+    kinds: bool = False  # a vector for the first or the second text of a pair is added to the embedding
+    experts: Experts = "never"  # whether a file of it is a mixture of experts
+    normalised: bool = True  # the weights of the chosen experts sum to 1
+    ffn_norm: str = "ffn_norm"  # the tensor that norms what the feed-forward reads
+    sinks: bool = False  # each head has a logit that leads to no value
+    whole_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
+    latent: bool = False  # pages keep one row for all heads, of which keys and values are made
+    scan: Scanned = ""  # a state space stands in place of both branches, whose channels or heads have their own steps
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    Architecture(names=("llama", "mistral", "azmx")),
+    Architecture(names=("llama", "mistral", "azmx"), experts="maybe"),
     Architecture(names=("qwen2",), pairs="halves"),
     Architecture(names=("qwen3",), pairs="halves", head_norms=True),
     Architecture(names=("gemma",), pairs="halves", activation="gelu_tanh", scaled_embedding=True),
@@ -51,6 +81,127 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         sliding_base=10000.0,
         wide_layers=62,
     ),
+    Architecture(names=("smollm3",), roped=(True, True, True, False)),
+    Architecture(names=("granite",), multipliers=True),
+    Architecture(names=("phi3",), pairs="halves", sliding=(True,), fused_gate=True),
+    Architecture(
+        names=("olmo2",),
+        pairs="halves",
+        whole_norms=True,
+        pre_norms=False,
+        post_norms=True,
+        foreign={"attention.sliding_window": "a sliding window, as OLMo 3 has it"},
+    ),
+    Architecture(
+        names=("exaone4",),
+        pairs="halves",
+        head_norms=True,
+        pre_norms=False,
+        post_norms=True,
+        foreign={"attention.sliding_window": "a sliding window, as the 32B model has it"},
+    ),
+    Architecture(names=("glm4",), post_norms=True, fused_gate=True),
+    Architecture(names=("stablelm",), pairs="halves", norms="layer", own_head_norms=True, parallel="one norm"),
+    Architecture(names=("gptneox",), pairs="halves", norms="layer", parallel="stated", gated=False, activation="gelu_erf"),
+    Architecture(
+        names=("starcoder2",), pairs="halves", norms="layer", gated=False, activation="gelu_tanh", sliding=(True,)
+    ),
+    Architecture(names=("phi2",), pairs="halves", norms="layer", parallel="always", gated=False, activation="gelu_tanh"),
+    Architecture(names=("falcon",), pairs="halves", norms="layer", parallel="always", gated=False, activation="gelu_erf"),
+    Architecture(names=("nemotron",), pairs="halves", norms="layer", gated=False, activation="relu_squared"),
+    Architecture(names=("command-r",), norms="layer", own_head_norms=True, parallel="always", scaled_logits=True),
+    Architecture(
+        names=("cohere2",),
+        norms="layer",
+        parallel="always",
+        scaled_logits=True,
+        sliding=(True, True, True, False),
+        roped=(True, True, True, False),
+    ),
+    Architecture(
+        names=("gpt2",), norms="layer", gated=False, activation="gelu_tanh", roped=(False,), learned_positions=True
+    ),
+    Architecture(
+        names=("mpt",),
+        norms="layer",
+        gated=False,
+        activation="gelu_erf",
+        roped=(False,),
+        alibi=8.0,
+        foreign={
+            "attention.clamp_kqv": "clamped queries, keys and values",
+            "position_embd.weight": "learned positions",
+            "blk.0.attn_q_norm.weight": "norms of queries and keys",
+        },
+    ),
+    Architecture(
+        names=("bloom",),
+        norms="layer",
+        gated=False,
+        activation="gelu_tanh",
+        roped=(False,),
+        embedding_norm=True,
+        alibi=8.0,
+    ),
+    Architecture(
+        names=("bert",),
+        norms="layer",
+        pre_norms=False,
+        after_norms=True,
+        gated=False,
+        activation="gelu_erf",
+        roped=(False,),
+        learned_positions=True,
+        embedding_norm=True,
+        kinds=True,
+        both_ways=True,
+    ),
+    Architecture(
+        names=("nomic-bert",),
+        pairs="halves",
+        norms="layer",
+        pre_norms=False,
+        after_norms=True,
+        embedding_norm=True,
+        kinds=True,
+        both_ways=True,
+    ),
+    Architecture(
+        names=("jina-bert-v2",),
+        norms="layer",
+        pre_norms=False,
+        after_norms=True,
+        activation="gelu_erf",
+        fused_gate=True,
+        roped=(False,),
+        alibi=8.0,
+        embedding_norm=True,
+        kinds=True,
+        both_ways=True,
+        foreign={"blk.0.attn_q_norm.weight": "norms of queries and keys", "blk.0.attn_norm_2.weight": "a second norm"},
+    ),
+    Architecture(names=("qwen2moe",), pairs="halves", experts="always", normalised=False),
+    Architecture(names=("qwen3moe",), pairs="halves", head_norms=True, experts="always"),
+    Architecture(names=("olmoe",), pairs="halves", whole_norms=True, experts="always", normalised=False),
+    Architecture(names=("granitemoe",), multipliers=True, experts="always"),
+    Architecture(
+        names=("gpt-oss",),
+        pairs="halves",
+        activation="clipped",
+        sliding=(True, False),
+        experts="always",
+        ffn_norm="post_attention_norm",
+        sinks=True,
+        whole_ramp=False,
+    ),
+    Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
+    Architecture(
+        names=("mamba",),
+        roped=(False,),
+        scan="channels",
+        foreign={"ssm.dt_b_c_rms": "norms of steps, B and C, as FalconMamba has them"},
+    ),
+    Architecture(names=("mamba2",), roped=(False,), scan="heads"),
 )
 
 BY_NAME: dict[str, Architecture] = {name: row for row in ARCHITECTURES for name in row.names}

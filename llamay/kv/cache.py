@@ -11,11 +11,16 @@ from llamay.errors import LlamayError, OutOfMemory, UsageError
 from llamay.kv.context import TOKENS, Context
 from llamay.kv.group import Group
 from llamay.kv.integrity import check
+from llamay.kv.map import PageMap
 from llamay.kv.need import Need
 from llamay.kv.stats import Counters, Stats, of_contexts, of_group
 from llamay.kv.table import EMPTY, Table, sized
 from llamay.kv.tree import Tree
 from llamay.tensor.batch import PAGE
+from llamay.tensor.executor import Executor
+from llamay.tensor.program import Scan
+
+CHECKPOINT = 16  # pages from one state that is kept to the next
 
 Copy = Callable[[int, Sequence[tuple[int, int]]], None]  # (page group, [(from page, to page)])
 
@@ -43,21 +48,33 @@ class Cache:
         span: int = 0,
         copy: Copy | None = None,
         clock: Callable[[], float] = time.time,
+        every: int = 0,
     ) -> None:
         """`full` and `window` are the pages of the two groups; `window` and `span` are 0 where no layer has a window.
 
-        `span` counts the position itself.  Without `copy` nothing is copied: for tests and plans.
+        Of the pages that a window passes, each `every`-th becomes the tree's, so that there is something to go
+        back to; 0: none does.  `span` counts the position itself.  Without `copy` nothing is copied: for tests and plans.
         `clock` is for `created` and `last_used`, which decide nothing.
         """
         if (window > 0) != (span > 0):
             raise UsageError(f"{window} pages for layers with a window of {span} tokens; both are needed, or neither")
         self.groups = (Group(0, full), *([Group(1, window, span)] if span else []))
+        self.every = every
         self.contexts: dict[int, Context] = {}
         self._tree = Tree(self.groups)
         self._copy = copy if copy is not None else _copy_nothing
         self._clock = clock
         self._next = 0
         self._counters = Counters()
+
+    @classmethod
+    def over(cls, executor: Executor) -> "Cache":
+        """A cache of all pages of an executor."""
+        program = executor.program
+        states = any(isinstance(op, Scan) for op in program.layers)
+        span = program.span if executor.window_pages else 0
+        copy, every = executor.copy_pages, CHECKPOINT if states and span else 0
+        return cls(executor.pages, executor.window_pages, span, copy, every=every)
 
     # contexts: made and dropped
 
@@ -231,6 +248,7 @@ class Cache:
             contexts=of_contexts(self.contexts.values(), self.groups),
             nodes=len(self._tree),
             counters=replace(self._counters),
+            maps=tuple([PageMap.of(group, self.contexts.values()) for group in self.groups]),
         )
 
     def check_integrity(self) -> None:
@@ -301,10 +319,20 @@ class Cache:
         table = context.tables[group.number]
         first = group.first(context.position)
         if first > table.first:
+            if self.every and context.remembered:
+                self._check_in(context, group, range(table.first, first))
             group.pages.drop(table.array[table.first : first])
             tables = list(context.tables)
             tables[group.number] = table.holed(first)
             context.tables = tuple(tables)
+
+
+    def _check_in(self, context: Context, group: Group, passed: range) -> None:
+        """Has the tree own every so many-th of the pages that are passed, and no other of the group."""
+        for page in passed[(-passed.start - 1) % self.every :: self.every]:
+            tables = [table.cut(page + 1) for table in context.tables]
+            tables[group.number] = tables[group.number].holed(page)
+            self._tree.insert(context.tokens[: (page + 1) * PAGE].tobytes(), tables)
 
 
 def _tokens(tokens: Sequence[int]) -> "array[int]":

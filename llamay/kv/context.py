@@ -14,7 +14,8 @@ class Context:
 
     `tables` is replaced, never written to, so `context.tables[0].array is array` tells whether
     an executor that continues from an earlier batch would still use the right pages.
-    `name`, `tags` and `pinned` are their owner's to set: the Cache only carries them.
+    `name`, `tags` and `pinned` are their owner's to set: the Cache only carries them.  So is `remembered`,
+    which says whether pages of states that it passes may stay known.
     """
 
     id: int
@@ -28,6 +29,7 @@ class Context:
     name: str = ""
     tags: frozenset[str] = field(default=frozenset())
     pinned: bool = False
+    remembered: bool = True
 
     @property
     def position(self) -> int:

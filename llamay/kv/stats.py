@@ -1,12 +1,13 @@
 """What a Cache tells about itself: plain values, safe to hand to another thread."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from llamay.kv.context import Context
 from llamay.kv.group import Group
+from llamay.kv.map import PageMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +15,15 @@ class ContextStats:
     """One context; pages are by page group."""
 
     id: int
-    name: str
-    parent: int | None
-    fork_point: int
     tokens: int
-    own: tuple[int, ...]  # pages nobody else owns
-    shared: tuple[int, ...]
-    pinned: bool
-    created: float
-    last_used: float
+    name: str = ""
+    parent: int | None = None
+    fork_point: int = 0
+    own: tuple[int, ...] = ()  # pages nobody else owns
+    shared: tuple[int, ...] = ()
+    pinned: bool = False
+    created: float = 0.0
+    last_used: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +56,23 @@ class Stats:
     contexts: tuple[ContextStats, ...]
     nodes: int  # of the prefix tree
     counters: Counters
+    maps: tuple[PageMap, ...] = field(default=(), compare=False, repr=False)  # by page group
 
 
 def of_context(context: Context, groups: Sequence[Group]) -> ContextStats:
     """A context's own and shared pages, beside what it says of itself."""
-    counts = [group.pages.owners[table.live] for group, table in zip(groups, context.tables, strict=True)]
-    own = tuple([int(np.count_nonzero(owners == 1)) for owners in counts])
+    return of_contexts((context,), groups)[0]
+
+
+def _told(context: Context, own: tuple[int, ...], pages: tuple[int, ...]) -> ContextStats:
     return ContextStats(
         id=context.id,
+        tokens=context.position,
         name=context.name,
         parent=context.parent,
         fork_point=context.fork_point,
-        tokens=context.position,
         own=own,
-        shared=tuple([len(owners) - alone for owners, alone in zip(counts, own, strict=True)]),
+        shared=tuple([count - alone for count, alone in zip(pages, own, strict=True)]),
         pinned=context.pinned,
         created=context.created,
         last_used=context.last_used,
@@ -84,4 +88,15 @@ def of_group(group: Group) -> GroupStats:
 
 def of_contexts(contexts: Collection[Context], groups: Sequence[Group]) -> tuple[ContextStats, ...]:
     """All of them, oldest first."""
-    return tuple([of_context(context, groups) for context in contexts])
+    if not contexts:
+        return ()
+    own, pages = [], []  # by group, then by context
+    for group in groups:
+        live = [context.tables[group.number].live for context in contexts]
+        ends = np.cumsum([len(part) for part in live])
+        alone = np.concatenate(([0], np.cumsum(group.pages.owners[np.concatenate(live)] == 1)))
+        starts = np.concatenate(([0], ends[:-1]))
+        own.append((alone[ends] - alone[starts]).tolist())
+        pages.append((ends - starts).tolist())
+    rows = zip(contexts, zip(*own, strict=True), zip(*pages, strict=True), strict=True)
+    return tuple([_told(context, mine, all) for context, mine, all in rows])

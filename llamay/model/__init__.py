@@ -2,5 +2,6 @@
 
 from llamay.model.bind import Bound, bind, bind_tensors, head_order
 from llamay.model.claims import Audit, Stored
+from llamay.model.finish import Finish
 
-__all__ = ["Audit", "Bound", "Stored", "bind", "bind_tensors", "head_order"]
+__all__ = ["Audit", "Bound", "Finish", "Stored", "bind", "bind_tensors", "head_order"]

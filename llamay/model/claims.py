@@ -1,8 +1,10 @@
 """Claiming a file's tensors by name, shape checked, so that what nobody claimed can be told."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+
+import numpy as np
 
 from llamay.errors import MalformedFile, Unsupported
 from llamay.quant import TensorType, dequantize, supported
@@ -22,12 +24,8 @@ class Stored(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The fastest dimension first."""
 
-    @property
-    def data(self) -> Bytes:
-        """[rows, bytes a row]."""
-
-    def release(self) -> None:
-        """Lets the bytes leave memory until they are read again."""
+    def read(self, start: int, stop: int) -> Bytes:
+        """The bytes of rows [start, stop): [stop - start, bytes a row]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +59,39 @@ class Claims:
 
     def matrix(self, name: str, rows: int, columns: int) -> Matrix:
         """The tensor as a matrix [rows, columns]."""
-        tensor = self._claim(name, (columns, rows))
-        return Matrix(name, tensor.type, rows, columns, lambda: tensor.data, None, tensor.release)
+        return self.stacked(name, (rows,), columns)[0]
 
-    def vector(self, name: str, length: int) -> Floats:
-        """The tensor as float32 [length]."""
-        tensor = self._claim(name, (length,))
-        return dequantize(tensor.type, tensor.data).reshape(length)
+    def stacked(self, name: str, rows: tuple[int, ...], columns: int) -> tuple[Matrix, ...]:
+        """The tensor as matrices that lie one below the other, each named by the tensor and its place."""
+        tensor = self._claim(name, (columns, sum(rows)))
+        parts, first = [], 0
+        for at, count in enumerate(rows):
+            read = tensor.read if first == 0 else _below(tensor, first)
+            parts.append(Matrix(f"{name}#{at}" if at else name, tensor.type, count, columns, read))
+            first += count
+        return tuple(parts)
+
+    def rows(self, name: str, columns: int) -> Matrix:
+        """The tensor as a matrix of as many rows as it has."""
+        shape = tuple(self.tensors[name].shape) if name in self.tensors else ()
+        return self.matrix(name, shape[1] if len(shape) == 2 else 1, columns)
+
+    def experts(self, name: str, count: int, rows: int, columns: int) -> tuple[Matrix, ...]:
+        """The tensor [columns, rows, count] as a matrix [rows, columns] of each expert."""
+        tensor = self._claim(name, (columns, rows, count))
+        return tuple(
+            Matrix(f"{name}#{expert}", tensor.type, rows, columns, _below(tensor, expert * rows)) for expert in range(count)
+        )
+
+    def vector(self, name: str, length: int, count: int = 1) -> Floats:
+        """The tensor, `count` vectors end to end, as float32 [count * length]; MalformedFile where a value is no finite number."""
+        tensor = self._claim(name, (length, count) if count > 1 else (length,))
+        found = dequantize(tensor.type, tensor.read(0, count)).reshape(count * length)
+        wrong = np.flatnonzero(~np.isfinite(found))
+        if len(wrong):
+            what = f"value {wrong[0]:,} of {name} is {found[wrong[0]]}, no finite number"
+            raise MalformedFile(f"the weights are damaged: {what}; get the file again")
+        return found
 
     def audit(self) -> Audit:
         """What was claimed of what there is."""
@@ -85,6 +109,11 @@ class Claims:
             raise Unsupported(f"tensor {name} has type {tensor.type.name}, which llamay does not read yet")
         self.claimed.add(name)
         return tensor
+
+
+def _below(tensor: Stored, first: int) -> Callable[[int, int], Bytes]:
+    """Reads a tensor's rows as counted from row `first`."""
+    return lambda start, stop: tensor.read(first + start, first + stop)
 
 
 def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from llamay.errors import UsageError
 from llamay.tensor.batch import PAGE
+from llamay.tensor.program import Layer, Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,25 @@ class CacheFormat:
         """Bytes of the values of one head in a page."""
         return _bytes(self.values, head_dim)
 
-    def token_bytes(self, head_dim: int) -> int:
+    def sizes(self, op: Layer) -> tuple[int, int]:
+        """Bytes of a page of a layer: its keys and its values, or what a state space has in their places, f32 in every format."""
+        if isinstance(op, Scan):
+            return state_sizes(op.inner, op.states, op.shared, op.kept)
+        return op.kv_heads * self.key_bytes(op.head_dim), op.kv_heads * self.value_bytes(op.value_dim)
+
+    def token_bytes(self, head_dim: int, value_dim: int) -> int:
         """Bytes that one token adds to one kv head of one layer."""
-        return (self.key_bytes(head_dim) + self.value_bytes(head_dim)) // PAGE
+        return (self.key_bytes(head_dim) + self.value_bytes(value_dim)) // PAGE
+
+
+def state_sizes(inner: int, states: int, shared: int, kept: int) -> tuple[int, int]:
+    """Bytes of a state space's page: the state with B of all its tokens; the `kept` values of each, and 4 that say how many."""
+    return 4 * (inner * states + PAGE * shared), 4 * (PAGE * kept + 4)
 
 
 def _bytes(format: str, head_dim: int) -> int:
+    if not head_dim:  # of values that are part of the keys
+        return 0
     return {"f32": 4 * PAGE * head_dim, "f16": 2 * PAGE * head_dim, "q8": PAGE * head_dim + 4 * PAGE}[format]
 
 

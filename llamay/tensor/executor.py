@@ -10,6 +10,8 @@ from llamay.sample import Sampling
 from llamay.tensor.batch import Batch
 from llamay.tensor.program import Program
 
+NO_TOKEN = -1
+
 
 class Executor(Protocol):
     """Runs one Program over pools of KV pages.  Not thread-safe: one thread owns it.
@@ -50,7 +52,10 @@ class Executor(Protocol):
         """
 
     def collect(self) -> NDArray[np.int32]:
-        """Waits for the oldest submission and returns its token ids [steps, outputs]."""
+        """Waits for the oldest submission and returns its token ids [steps, outputs].
+
+        NO_TOKEN stands where no logit was a finite number; what that slot gave after it means nothing.
+        """
 
     def page_bytes(self, group: int) -> int:
         """Bytes of one page of a group over all its layers, a multiple of 4."""

@@ -7,10 +7,28 @@ from typing import Any
 import numpy as np
 
 from llamay.tensor import room
-from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Program, Qkv, Residual
+from llamay.tensor.program import (
+    Attend,
+    Embed,
+    ExpertGated,
+    ExpertResidual,
+    Gated,
+    Head,
+    Latent,
+    Lift,
+    Linear,
+    Pool,
+    Program,
+    Qkv,
+    Residual,
+    Route,
+    Scan,
+    Ungated,
+)
 from llamay.tensor.stable import Stable, choose
 from llamay.tensor.twins import SPLIT
 from llamay.tensor.twins.linear import Real
+from llamay.tensor.view import WIDTHS
 from llamay.tensor.weights import TILE, Plain, Tiled, sum_length
 
 
@@ -47,11 +65,23 @@ def _linears(program: Program) -> list[Linear]:
     found: list[Linear] = []
     for op in program.operations:
         match op:
-            case Qkv() | Residual() | Head():
+            case Qkv() | Residual() | Route() | Head():
                 found.append(op.linear)
             case Gated():
                 found += [op.gate, op.up]
-            case Embed() | Attend():
+            case Latent():
+                found += [op.down, *([] if op.up is None else [op.up]), *op.absorb]
+            case Scan():
+                found += [linear for linear in (op.enter, op.select, op.step) if linear is not None]
+            case Lift():
+                found += op.linears
+            case Ungated():
+                found.append(op.up)
+            case ExpertGated():
+                found += [*op.gate, *op.up]
+            case ExpertResidual():
+                found += [*op.down, *([] if op.shared is None else [op.shared])]
+            case Embed() | Attend() | Pool():
                 pass
     return found
 
@@ -59,5 +89,7 @@ def _linears(program: Program) -> list[Linear]:
 def _shapes(program: Program, linears: list[Linear]) -> set[tuple[int, int]]:
     """[K, N] of every product that must not depend on its number of rows."""
     tiles = {(sum_length(linear.columns), TILE) for linear in linears}
-    scores = {(op.head_dim, SPLIT) for op in program.layers}
-    return tiles | scores | {(SPLIT, head_dim) for head_dim, _ in scores}
+    widths = WIDTHS if program.both_ways else (SPLIT,)
+    attends = [op for op in program.operations if isinstance(op, Attend)]
+    scores = {(op.head_dim, width) for op in attends for width in widths}
+    return tiles | scores | {(width, op.value_dim) for op in attends for width in widths}

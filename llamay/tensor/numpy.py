@@ -8,17 +8,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.errors import MalformedFile, UsageError
+from llamay.errors import ContextFull, UsageError
 from llamay.quant import dequantize
 from llamay.sample import Recent, Sampling, choose_batch
-from llamay.tensor import twins
-from llamay.tensor.batch import PAGE, Batch
+from llamay.tensor import experts, latents, scans, twins
+from llamay.tensor.batch import PAGE, Batch, check_kinds
 from llamay.tensor.cache import cache_format
+from llamay.tensor.executor import NO_TOKEN
 from llamay.tensor.matrices import Matrices
 from llamay.tensor.pools import LayerPages, PagePool
-from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Program, Qkv, Residual, Rope
+from llamay.tensor.program import (
+    Attend,
+    Branch,
+    Embed,
+    ExpertGated,
+    ExpertResidual,
+    Gated,
+    Head,
+    Latent,
+    Lift,
+    Linear,
+    Matrix,
+    Pool,
+    Program,
+    Qkv,
+    Residual,
+    Rope,
+    Route,
+    Scan,
+    Ungated,
+)
 from llamay.tensor.twins.linear import Real
-from llamay.tensor.view import View
+from llamay.tensor.view import Split, View
 
 QUERIES = 64  # tokens of one sequence whose attention is computed together
 ROWS = 1024  # token rows a step
@@ -54,18 +75,21 @@ class NumpyExecutor:
         matrices = Matrices.load(program, self._dtype, hold) if loaded is None else loaded
         self.held, self.residence = matrices.held, matrices.residence
         self._stable, self._products = matrices.stable, dict(matrices.products)
-        self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}.{kv}"
+        self.numerics = f"numpy-{np.dtype(self._dtype).name}-{self._stable.fingerprint}.{kv}{program.reading}"
         self._cache = cache_format(kv)
         windowed = program.windowed if window_pages else frozenset()
         self.window_pages = window_pages if windowed else 0
         counts = [window_pages if op.layer in windowed else pages for op in program.layers]
-        self._layers = [
-            LayerPages(op, count, self._cache, self._dtype) for op, count in zip(program.layers, counts, strict=True)
-        ]
+        sized = list(zip(program.layers, counts, strict=True))
+        self._layers = {
+            op.layer: LayerPages(op, count, self._cache, self._dtype) for op, count in sized if not isinstance(op, Scan)
+        }
+        self._spaces = {op.layer: scans.ScanPages(op, count, self._dtype) for op, count in sized if isinstance(op, Scan)}
         self._windowed = windowed  # layers whose pages are those of the window group
-        self._pools = [PagePool([p for n, p in enumerate(self._layers) if n not in windowed], pages)]
+        kept = [(op.layer, self._spaces.get(op.layer) or self._layers[op.layer]) for op in program.layers]
+        self._pools = [PagePool([p for n, p in kept if n not in windowed], pages)]
         if self.window_pages:
-            self._pools.append(PagePool([p for n, p in enumerate(self._layers) if n in windowed], window_pages))
+            self._pools.append(PagePool([p for n, p in kept if n in windowed], window_pages))
         self._samplings: tuple[Sampling, ...] = ()
         self._histories: tuple[NDArray[np.int32], ...] = ()
         self._recent: list[Recent] = []
@@ -83,27 +107,46 @@ class NumpyExecutor:
 
     def logits(self, batch: Batch) -> Real:
         """As forward, in the executor's own type."""
-        step = _Step(self._checked(batch), self._dtype, windows=bool(self.window_pages))
-        h = branch = np.empty(0, self._dtype)
-        with np.errstate(over="ignore", invalid="ignore"):  # a large gate: 1 / (1 + inf) is the right 0; NaN: see below
+        checked, both_ways = self._checked(batch), self.program.both_ways
+        step = _Step(checked, self._dtype, windows=bool(self.window_pages), both_ways=both_ways)
+        h = q = np.empty(0, self._dtype)
+        left: dict[Branch, Real] = {}  # by the branches
+        parts = weights = np.empty(0, self._dtype)
+        chosen = np.empty((0, 0), np.int64)
+        with np.errstate(over="ignore", invalid="ignore"):  # a large gate: 1 / (1 + inf) is the right 0; NaN: NO_TOKEN
             for op in self.program.operations:
                 match op:
                     case Embed():
-                        rows = dequantize(op.table.type, op.table.read()[batch.tokens])
-                        h = twins.embed(rows.astype(self._dtype, copy=False), op.scale)
+                        h = self._embed(op, batch)
                     case Qkv():
-                        branch = self._qkv(op, step, h)
+                        q = self._qkv(op, step, h)
+                    case Latent():
+                        q = self._latent(op, step, h)
+                    case Scan():
+                        left["attention"] = self._scan(op, step, h)
                     case Attend():
-                        branch = self._attend(op, step, branch)
+                        left["attention"] = self._attend(op, step, q)
+                    case Lift():
+                        left["attention"] = latents.lifted(op, left["attention"], self._linear)
                     case Gated():
-                        x = _norm(h, op.norm)
-                        branch = twins.activate(self._linear(op.gate, x), self._linear(op.up, x), op.activation)
+                        x = twins.norm(h, op.norm)
+                        gate, up = self._linear(op.gate, x), self._linear(op.up, x)
+                        left["feed_forward"] = twins.activate(gate, up, op.activation)
+                    case Ungated():
+                        up = self._linear(op.up, twins.norm(h, op.norm))
+                        left["feed_forward"] = twins.activated(up, op.activation)
                     case Residual():
-                        h = self._residual(op, h, branch)
+                        h = self._residual(op, h, left[op.branch])
+                    case Route():
+                        chosen, weights = twins.route(self._linear(op.linear, twins.norm(h, op.norm)), op)
+                    case ExpertGated():
+                        parts = experts.gated(op, twins.norm(h, op.norm), chosen, self._linear)
+                    case ExpertResidual():
+                        h = experts.residual(op, h, parts, left.get("feed_forward"), chosen, weights, self._linear)
                     case Head():
                         h = self._head(op, h[batch.outputs])
-        if not np.isfinite(h).all():
-            raise MalformedFile("the weights are damaged: they lead to logits that are no finite numbers; get the file again")
+                    case Pool():
+                        h = twins.pool(h, batch.outputs, batch.positions, op.pooling)
         return h
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:
@@ -156,14 +199,26 @@ class NumpyExecutor:
         """Drops weights and pages."""
         self._products.clear()
         self._layers.clear()
+        self._spaces.clear()
         self._pools.clear()
 
     def _linear(self, linear: Linear, x: Real) -> Real:
         return self._products[id(linear)](x)
 
+    def _embed(self, op: Embed, batch: Batch) -> Real:
+        """h [T, H] of the rows' tokens, positions and kinds."""
+        kinds = np.zeros(len(batch.tokens), np.int32) if batch.kinds is None else batch.kinds
+        more = [(op.positions, batch.positions), (op.kinds, kinds)]
+        added = [self._rows(table, rows) for table, rows in more if table is not None]
+        h = twins.embed(self._rows(op.table, batch.tokens), op.scale, *added)
+        return h if op.norm is None else twins.norm(h, op.norm)
+
+    def _rows(self, table: Matrix, rows: NDArray[np.int32]) -> Real:
+        return dequantize(table.type, table.take(rows)).astype(self._dtype, copy=False)
+
     def _qkv(self, op: Qkv, step: "_Step", h: Real) -> Real:
         """Stores the rows' keys and values; returns q [T, heads, hd], turned and scaled."""
-        y = self._linear(op.linear, _norm(h, op.norm))
+        y = self._linear(op.linear, twins.norm(h, op.norm))
         turn = None if op.rope is None else step.rotation(op.rope)
         pages = self._layers[op.layer]
         slots = step.places[op.layer in self._windowed].slots
@@ -172,35 +227,55 @@ class NumpyExecutor:
             one_bit=self._cache.one_bit,
         )  # fmt: skip
 
+    def _latent(self, op: Latent, step: "_Step", h: Real) -> Real:
+        """As `_qkv`, of one row for all heads."""
+        pages, slots = self._layers[op.layer], step.places[op.layer in self._windowed].slots
+        y, asked = latents.asked(op, twins.norm(h, op.norm), self._linear)
+        q, own = twins.latent_store(
+            y, asked, op, step.rotation(op.rope), pages.keys, slots, pages.key_scales, one_bit=self._cache.one_bit
+        )
+        return latents.absorbed(op, q, own, self._linear)
+
+    def _scan(self, op: Scan, step: "_Step", h: Real) -> Real:
+        """The branch [T, inner]; the rows leave in the layer's pages what those after them need."""
+        runs = step.places[op.layer in self._windowed].runs
+        return scans.run(op, h, self._spaces[op.layer], runs, self._linear)
+
     def _attend(self, op: Attend, step: "_Step", q: Real) -> Real:
-        """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * hd]."""
+        """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * value_dim]."""
         pages = self._layers[op.layer]
         group = op.heads // op.kv_heads
-        out = np.empty((len(q), op.heads * op.head_dim), q.dtype)
+        out = np.empty((len(q), op.heads * op.value_dim), q.dtype)
         for view in step.places[op.layer in self._windowed].views:
             count = len(view.rows)
             grouped = q[view.rows].reshape(count, op.kv_heads, group, op.head_dim)
             rows = grouped.transpose(1, 2, 0, 3).reshape(op.kv_heads, group * count, op.head_dim)
+            sinks = None if op.sinks is None else np.repeat(op.sinks, count).reshape(op.kv_heads, group * count, 1)
             partials = []
             for split in view.splits(op.window):
                 visible = None if split.visible is None else np.tile(split.visible, (group, 1))
                 kept, product = split.read(pages), self._stable.product
                 scales = kept.key_scales, kept.value_scales
-                partials.append(twins.attention(rows, kept.keys, kept.values, visible, op.softcap, product, *scales))
-            value = twins.attention_combine(partials).reshape(op.kv_heads, group, count, op.head_dim)
+                bias = None if op.slopes is None else _distances(op, view, split, q.dtype)
+                partials.append(
+                    twins.attention(rows, kept.keys, kept.values, visible, op.softcap, product, *scales, bias)
+                )
+            value = twins.attention_combine(partials, sinks).reshape(op.kv_heads, group, count, op.value_dim)
             out[view.rows] = value.transpose(2, 0, 1, 3).reshape(count, -1)
         return out
 
     def _residual(self, op: Residual, h: Real, branch: Real) -> Real:
         y = self._linear(op.linear, branch)
         if op.post_norm is None:
-            return twins.residual(h, y, op.scale)
-        return twins.norm_add(h, y, op.post_norm.weight, op.post_norm.eps, op.scale)
+            h = twins.residual(h, y, op.scale)
+        else:
+            h = twins.norm_add(h, y, op.post_norm.weight, op.post_norm.eps, op.scale)
+        return h if op.after is None else twins.norm(h, op.after)
 
     def _head(self, op: Head, h: Real) -> Real:
         if not len(h):
             return np.empty((0, self.program.vocabulary), h.dtype)
-        return twins.head(self._linear(op.linear, _norm(h, op.norm)), op.scale, op.softcap)
+        return twins.head(self._linear(op.linear, twins.norm(h, op.norm)), op.scale, op.softcap)
 
     def _choose(self, logits: Real, positions: NDArray[np.int32]) -> NDArray[np.int32]:
         """A token for each output slot, whose row stood at the given position."""
@@ -212,7 +287,8 @@ class NumpyExecutor:
         tokens = choose_batch(logits.astype(np.float32, copy=False), self._samplings, counts, positions)
         for recent, token, position in zip(self._recent, tokens, positions, strict=True):
             recent.push(int(token), int(position) + 1)
-        return tokens
+        numbers = np.isfinite(logits[np.arange(len(tokens)), tokens])
+        return np.where(numbers, tokens, np.int32(NO_TOKEN))
 
     def _next(self) -> Batch:
         """The step after the last one: each output slot's token, one position later."""
@@ -220,7 +296,7 @@ class NumpyExecutor:
             raise UsageError("the first submission needs a batch to continue from")
         last = self._last
         return Batch(
-            tokens=self._ids,
+            tokens=np.maximum(self._ids, 0),  # of NO_TOKEN nothing is asked
             positions=last.positions[last.outputs] + np.int32(1),
             sequences=last.sequences[last.outputs],
             tables=last.tables,
@@ -235,10 +311,13 @@ class NumpyExecutor:
             raise UsageError(f"a batch needs as many positions and sequences as its {rows} tokens, and at least one")
         if batch.sequences.min() < 0 or batch.sequences.max() >= len(batch.tables) or batch.positions.min() < 0:
             raise UsageError(f"a batch holds a negative position, or a sequence beyond its {len(batch.tables)} tables")
+        if batch.positions.max() >= self.program.context:
+            raise ContextFull(f"position {batch.positions.max()} lies outside the context of {self.program.context}")
         if len(batch.outputs) and (batch.outputs.min() < 0 or batch.outputs.max() >= rows):
             raise UsageError(f"a batch asks for logits of a row beyond its {rows}")
         if batch.tokens.min() < 0 or batch.tokens.max() >= self.program.vocabulary:
             raise UsageError(f"a batch holds a token outside the vocabulary of {self.program.vocabulary}")
+        check_kinds(batch, self.program)
         self._check_tables(batch, batch.tables, self.pages)
         if self.window_pages:
             if len(batch.windows) != len(batch.tables):
@@ -267,29 +346,33 @@ class _Places:
 
     slots: NDArray[np.int64]  # of each row
     views: list[View]
+    runs: list[tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]]  # of each sequence rows, positions, table
 
     @classmethod
-    def of(cls, batch: Batch, tables: tuple[NDArray[np.int32], ...]) -> "_Places":
-        slots, views = np.empty(len(batch.tokens), np.int64), []
+    def of(cls, batch: Batch, tables: tuple[NDArray[np.int32], ...], *, both_ways: bool) -> "_Places":
+        slots, views, runs = np.empty(len(batch.tokens), np.int64), [], []
         for index, table in enumerate(tables):
             rows = np.flatnonzero(batch.sequences == index)
             positions = batch.positions[rows]
             slots[rows] = table[positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
+            if len(rows):
+                runs.append((rows, positions, table))
             for start in range(0, len(rows), QUERIES):
                 some = slice(start, start + QUERIES)
-                views.append(View(rows[some], positions[some], table))
-        return cls(slots, views)
+                views.append(View(rows[some], positions[some], table, int(positions.max()) if both_ways else None))
+        return cls(slots, views, runs)
 
 
 class _Step:
     """What all layers of one forward step share: where rows are stored, what they see, how they turn."""
 
-    def __init__(self, batch: Batch, dtype: type[np.floating[Any]], *, windows: bool) -> None:
+    def __init__(self, batch: Batch, dtype: type[np.floating[Any]], *, windows: bool, both_ways: bool) -> None:
         self._batch = batch
         self._dtype = dtype
         self._rotations: dict[int, tuple[Real, Real]] = {}
-        full = _Places.of(batch, batch.tables)
-        self.places = (full, _Places.of(batch, batch.windows) if windows else full)  # by page group
+        full = _Places.of(batch, batch.tables, both_ways=both_ways)
+        near = _Places.of(batch, batch.windows, both_ways=both_ways) if windows else full
+        self.places = (full, near)  # by page group
 
     def rotation(self, rope: Rope) -> tuple[Real, Real]:
         """cos and sin of the rows' positions."""
@@ -299,5 +382,10 @@ class _Step:
         return found
 
 
-def _norm(x: Real, norm: Norm) -> Real:
-    return twins.rms_norm(x, norm.weight, norm.eps)
+def _distances(op: Attend, view: View, split: Split, dtype: np.dtype[Any]) -> Real:
+    """What ALiBi adds to the scores of a split [kv_heads, group * queries, width]."""
+    positions = np.arange(split.start, split.start + split.width, dtype=np.int64)
+    apart = -np.abs(positions - view.positions[:, None]).astype(dtype)
+    slopes = np.asarray(op.slopes, dtype).reshape(op.kv_heads, -1, 1, 1)
+    bias: Real = (slopes * apart).reshape(op.kv_heads, -1, split.width)
+    return bias

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from llamay.errors import UsageError
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import CacheFormat
-from llamay.tensor.program import Qkv
+from llamay.tensor.program import Latent, Qkv
+from llamay.tensor.scans import ScanPages
 from llamay.tensor.twins.linear import Real
 
 Bytes = NDArray[np.uint8]
@@ -33,28 +34,29 @@ class LayerPages:
     """One layer's pages, laid out for products; `read` and `write` speak the bytes that a device holds of a page.
 
     Those are, as wgsl/include/pages.wgsl has them, for each kv head the keys [hd / 4, 16, 4] or
-    the values [16, hd], followed by the 16 scales of bytes.
+    the values [16, hd], followed by the 16 scales of bytes.  The values of latents are part of the keys.
     """
 
-    def __init__(self, op: Qkv, pages: int, cache: CacheFormat, dtype: type[np.floating[Any]]) -> None:
+    def __init__(self, op: Qkv | Latent, pages: int, cache: CacheFormat, dtype: type[np.floating[Any]]) -> None:
         heads, slots = op.kv_heads, pages * PAGE
         self.pages, self._dtype = pages, dtype
+        self._inside = op.turned if isinstance(op, Latent) else 0  # where values begin in the keys
         kinds = {"f32": dtype, "f16": np.float16, "q8": np.int8}
         self.keys: NDArray[Any] = np.zeros((heads, op.head_dim, slots), kinds[cache.keys])
-        self.values: NDArray[Any] = np.zeros((heads, slots, op.head_dim), kinds[cache.values])
+        self.values: NDArray[Any] = np.zeros((heads, slots, op.value_dim), kinds[cache.values])
         self.key_scales = np.zeros((heads, slots), np.float32) if cache.keys == "q8" else None
-        self.value_scales = np.zeros((heads, slots), np.float32) if cache.values == "q8" else None
+        self.value_scales = np.zeros((heads, slots), np.float32) if cache.values == "q8" and op.value_dim else None
         self.key_bytes = _page_bytes(self.keys, self.key_scales, pages)
         self.value_bytes = _page_bytes(self.values, self.value_scales, pages)
 
     def look(self, slots: Slots, length: int, first: int = 0) -> Kept:
         """What the slots keep, at `first` and beyond of `length` positions; zeros elsewhere."""
-        return Kept(
-            _spread(_taken(self.keys, slots, 2), length, first, 2, self._dtype),
-            _spread(_taken(self.values, slots, 1), length, first, 1, self._dtype),
-            _scales(self.key_scales, slots, length, first),
-            _scales(self.value_scales, slots, length, first),
-        )
+        keys = _spread(_taken(self.keys, slots, 2), length, first, 2, self._dtype)
+        scales = _scales(self.key_scales, slots, length, first)
+        if self._inside:
+            return Kept(keys, np.ascontiguousarray(keys[:, self._inside :].transpose(0, 2, 1)), scales, scales)
+        values = _spread(_taken(self.values, slots, 1), length, first, 1, self._dtype)
+        return Kept(keys, values, scales, _scales(self.value_scales, slots, length, first))
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copies pages over pages."""
@@ -104,7 +106,7 @@ class PagePool:
     A page is bytes [page_bytes]: the keys of its layers, then their values.
     """
 
-    def __init__(self, layers: Sequence[LayerPages], pages: int) -> None:
+    def __init__(self, layers: Sequence[LayerPages | ScanPages], pages: int) -> None:
         self.layers, self.pages = layers, pages
         self.page_bytes = sum(layer.key_bytes + layer.value_bytes for layer in layers)
 
@@ -124,7 +126,7 @@ class PagePool:
         if not len(pages) or not self.layers:
             return np.empty((len(pages), self.page_bytes), np.uint8)
         pieces = [layer.read_keys(pages) for layer in self.layers]
-        pieces += [layer.read_values(pages) for layer in self.layers]
+        pieces += [layer.read_values(pages) for layer in self.layers if layer.value_bytes]
         return np.concatenate(pieces, axis=1)
 
     def write(self, pages: Sequence[int], data: Bytes) -> None:
@@ -138,7 +140,7 @@ class PagePool:
         for layer in self.layers:
             layer.write_keys(pages, data[:, at : at + layer.key_bytes])
             at += layer.key_bytes
-        for layer in self.layers:
+        for layer in (layer for layer in self.layers if layer.value_bytes):
             layer.write_values(pages, data[:, at : at + layer.value_bytes])
             at += layer.value_bytes
 

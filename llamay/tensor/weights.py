@@ -17,9 +17,7 @@ STRIP_BYTES = 8 << 20  # of dequantised weights at a time
 
 def part_rows(matrix: Matrix, start: int, stop: int) -> Floats:
     """Rows [start, stop) of the loaded matrix, as float32 [rows, columns]."""
-    raw = matrix.read()
-    taken = raw[start:stop] if matrix.order is None else raw[matrix.order[start:stop]]
-    return dequantize(matrix.type, taken)
+    return dequantize(matrix.type, matrix.take(np.arange(start, stop)))
 
 
 def linear_rows(linear: Linear, start: int, stop: int) -> Floats:
@@ -31,13 +29,6 @@ def linear_rows(linear: Linear, start: int, stop: int) -> Floats:
             pieces.append(part_rows(part, low, high))
         first += part.rows
     return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def release(linear: Linear) -> None:
-    """Lets the system take back the mapped pages of the parts."""
-    for part in linear.parts:
-        if part.release is not None:
-            part.release()
 
 
 def sum_length(columns: int) -> int:
@@ -59,7 +50,6 @@ class Plain:
     @classmethod
     def load(cls, linear: Linear, hold: bool) -> "Plain":
         held = linear_rows(linear, 0, linear.rows).astype(np.float64) if hold else None
-        release(linear)
         return cls(linear, held)
 
     def __call__(self, x: Real) -> Real:
@@ -70,7 +60,6 @@ class Plain:
             twins.linear(x, linear_rows(self.linear, start, stop).astype(np.float64))
             for start, stop in _strips(self.linear)
         ]
-        release(self.linear)
         y = np.concatenate(pieces, axis=-1)
         return y if self.linear.bias is None else y + self.linear.bias
 
@@ -92,7 +81,6 @@ class Tiled:
         held = np.empty((sums, tiles, length, TILE), np.float32)
         for start, stop in _strips(linear):
             held[:, start // TILE : -(-stop // TILE)] = _tiles(linear, start, stop)
-        release(linear)
         return cls(linear, stable, held)
 
     def __call__(self, x: Real) -> Real:
@@ -102,7 +90,6 @@ class Tiled:
             y = self._product(parts, self.held)
         else:
             strips = [self._product(parts, _tiles(self.linear, *strip)) for strip in _strips(self.linear)]
-            release(self.linear)
             y = np.concatenate(strips, axis=-1)
         y = np.ascontiguousarray(y[:, : self.linear.rows])
         return y if self.linear.bias is None else y + self.linear.bias

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import OFFERED
 from llamay.tensor.executor import Executor
-from llamay.tensor.program import Floats
+from llamay.tensor.program import Floats, Program, Scan
 from llamay.verify.checks import Check, Row
 from llamay.verify.subject import Subject
 
@@ -83,6 +83,11 @@ def distribution(logits: Floats) -> NDArray[np.float64]:
     np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=-1, keepdims=True)
     return shifted
+
+
+def apply(program: Program) -> bool:
+    """Whether some layer has keys and values: states are f32 in every format."""
+    return not all(isinstance(op, Scan) for op in program.layers)
 
 
 def cache_checks() -> tuple[tuple[str, Check], ...]:

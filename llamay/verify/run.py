@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from llamay.errors import DeviceLost, LlamayError
 from llamay.serve.load import Loaded
-from llamay.verify.caches import cache_checks
+from llamay.verify.caches import apply, cache_checks
 from llamay.verify.checks import CHECKS, Row
 from llamay.verify.contexts import CONTEXT_CHECKS
 from llamay.verify.subject import Subject
@@ -19,7 +19,8 @@ def verify(loaded: Loaded, say: Callable[[str], None], length: int = TEXT) -> It
     Raises UsageError for a context too short, and DeviceLost, after which no row could run.
     """
     subject = Subject.of(loaded, length)
-    for name, check in (*CHECKS, *CONTEXT_CHECKS, *cache_checks()):
+    formats = cache_checks() if apply(subject.executor.program) else ()
+    for name, check in (*CHECKS, *CONTEXT_CHECKS, *formats):
         say(name)
         try:
             yield check(subject)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from llamay.kv import Cache, Context
 from llamay.kv.table import sized
-from llamay.serve.pools import span_of
 from llamay.tensor.batch import PAGE, Batch, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats
@@ -89,10 +88,9 @@ class Stage:
 @contextmanager
 def stage(executor: Executor, pages: int) -> Iterator[Stage]:
     """A stage with so many pages in each group, beside an executor."""
-    span = span_of(executor.program)
-    made = executor.beside(executor.kv, pages, pages if span else 0)
+    made = executor.beside(executor.kv, pages, pages if executor.program.span else 0)
     try:
-        yield Stage(made, Cache(pages, made.window_pages, span if made.window_pages else 0, made.copy_pages))
+        yield Stage(made, Cache.over(made))
     finally:
         made.close()
 

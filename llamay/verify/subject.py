@@ -42,7 +42,7 @@ class Subject:
         if length < LEAST_TEXT:
             least = LEAST_TEXT + ANSWER
             raise UsageError(f"a context of {loaded.context} tokens is too short; verify needs {least}")
-        once = loaded.raw(TEXT).tokens
+        once = loaded.language.raw(TEXT).tokens
         more = loaded.tokenizer.encode(TEXT)
         tokens = np.array(once + more * -(-length // len(more)), np.int32)[:length]
         rows = np.unique(np.linspace(0, length - 1, min(CHECKPOINTS, length)).round().astype(np.int32))

@@ -16,8 +16,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_cli", ROOT / "docs" / "make_cli.py")
+def maker(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -42,8 +42,9 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
-def test_the_command_page_is_current() -> None:
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == maker().page(), "run `make docs`"
+@pytest.mark.parametrize("name", ["cli", "supported"])
+def test_a_page_that_is_made_is_current(name: str) -> None:
+    assert (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") == maker(f"make_{name}").page(), "run `make docs`"
 
 
 @pytest.mark.parametrize(("page", "line"), examples())

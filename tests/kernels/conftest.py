@@ -4,25 +4,41 @@ A kernel writes into buffers filled with POISON that end in GUARD words of it, a
 them: a missing write leaves a NaN, a write too far changes a guard, a read too far turns a sum into NaN.
 """
 
+import importlib.util
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from llamay.quant import LAYOUTS, TensorType, dequantize
+from llamay.quant import TensorType, dequantize
 from llamay.tensor.webgpu import choices
-from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
+from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.formats import FORMATS, Tile, pack, steps
 from llamay.tensor.webgpu.launch import LAUNCHES, Launch
+from llamay.tensor.webgpu.storage import Buffer, Rows
+from llamay.tensor.webgpu.weights import points
 
 Array = NDArray[Any]
 
-POISON = 0x7FC0DEAD  # as f32 a NaN
+
+def beside(name: str) -> ModuleType:
+    """The module of that name in this folder, which is no package."""
+    specification = importlib.util.spec_from_file_location(name, Path(__file__).parent / f"{name}.py")
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+BLOCKS, PAGES = beside("blocks"), beside("pages")
+POISON = PAGES.POISON  # as f32 a NaN
 GUARD = 64  # words
 KEPT = 40  # kernels: a software adapter holds megabytes for each
 UNIFORM = 0x40 | 0x08  # buffer usage: uniform, copied to
@@ -35,23 +51,49 @@ TOLERANCES = {
     "attention_combine": (1e-6, "a handful of exp and products in f32"),
     "rope_store": (1e-6, "a norm of one head and one rotation in f32"),
     "norm_add": (1e-6, "a norm of one row in f32"),
+    "layer_norm": (1e-6, "two sums and a norm of one row in f32"),
+    "rms_norm": (1e-6, "a norm of one row in f32"),
+    "convolve": (1e-6, "a sum of some products, and exp in f32"),
+    "scan": (6e-6, "tens of steps, each an exp of a product in f32, and a sum over states"),
+    "latent_store": (1e-6, "a norm of one row and one rotation in f32"),
+    "route": (2e-6, "exp of a difference of logits, which is rounded to their size, and a sum of hundreds"),
+    "expert_add": (2e-6, "a sum of some products in f32"),
     "activate": (1e-6, "exp or tanh in f32"),
-    "pick": (0.0, "it compares and copies"),
+    "pool": (1e-6, "a sum of some hundred rows in f32"),
+    **dict.fromkeys(("pick", "group_pairs"), (0.0, "they compare, count and copy")),
 }
 
-HALVES = {  # byte offsets of the f16 fields of a block
-    TensorType.Q4_0: (0,),
-    TensorType.Q4_1: (0, 2),
-    TensorType.Q5_0: (0,),
-    TensorType.Q5_1: (0, 2),
-    TensorType.Q8_0: (0,),
-    TensorType.Q8_1: (0, 2),
-    TensorType.Q2_K: (80, 82),
-    TensorType.Q3_K: (108,),
-    TensorType.Q4_K: (0, 2),
-    TensorType.Q5_K: (0, 2),
-    TensorType.Q6_K: (208,),
+TEXELS_OF = {  # kernel, or epilogue of linear: bindings that are textures where the launch class has such
+    "linear": ("x",),
+    "residual": ("hw",),
+    "gated": ("y",),
+    "activated": ("y",),
+    "embed": ("hw",),
+    "norm_add": ("hw",),
+    "expert_add": ("hw",),
+    "layer_norm": ("y",),
+    "activate": ("y",),
+    "attention": ("q", "out"),
+    "qkv": ("q_out",),
+    "rope_store": ("q_out",),
+    "attention_combine": ("out",),
 }
+
+
+def texels(variant: "Variant", kernel: str, chosen: Mapping[str, Any]) -> set[str]:
+    """Which bindings `run` gives as textures."""
+    if not variant.launch.textures:
+        return set()
+    epilogue = str(chosen.get("epilogue", ""))
+    names = {*TEXELS_OF.get(kernel, ()), *TEXELS_OF.get(epilogue, ())}
+    if epilogue == "gated" and chosen["R"] == 4:
+        names.remove("y")  # a lane writes half a texel, and so to a buffer
+    if chosen.get("splits"):
+        names.remove("out")
+    if {kernel, epilogue} & {"attention", "qkv", "rope_store", "latent_store"}:
+        formats = {"keys": chosen.get("key_format", "f32"), "values": chosen.get("value_format", "f32")}
+        names |= {name for name, format in formats.items() if format == "f32"}
+    return names
 
 
 def up(number: int, multiple: int) -> int:
@@ -78,7 +120,8 @@ class Variant:
 class Weights:
     """A matrix on the device, and its values."""
 
-    memory: Buffer | Texture
+    memory: Rows
+    points: Buffer | None
     type: TensorType
     raw: NDArray[np.uint8]
     values: NDArray[np.float64]  # [rows, columns]
@@ -98,7 +141,7 @@ class Weights:
 class Lab:
     """Runs single kernels.  Every buffer it makes is given back when `run` returns."""
 
-    up = staticmethod(up)
+    up, blocks = staticmethod(up), staticmethod(BLOCKS.blocks)
 
     def __init__(self, gpu: Device, portable: Device) -> None:
         self.gpu, self.portable = gpu, portable
@@ -124,41 +167,20 @@ class Lab:
         assert name == "portable"
         return Variant(name, self.portable, LAUNCHES["portable"], LAUNCHES["portable"].tile)
 
-    def blocks(self, type: TensorType, rows: int, columns: int, random: np.random.Generator) -> NDArray[np.uint8]:
-        """Blocks [rows, row bytes] whose quants, scales and signs take every value there is."""
-        layout = LAYOUTS[type]
-        if layout.elements == 1:
-            values = (random.standard_normal((rows, columns)) * 2.0 ** random.integers(-3, 3)).astype(np.float32)
-            if type is TensorType.F32:
-                return values.view(np.uint8)
-            if type is TensorType.F16:
-                return values.astype(np.float16).view(np.uint8)
-            return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-        raw = random.integers(0, 256, (rows, columns // layout.elements, layout.bytes), np.uint8)
-        size = 2.0 ** random.uniform(-8, -3, raw.shape[:2])
-        for offset in HALVES.get(type, ()):
-            sign = random.choice([-1.0, 1.0], raw.shape[:2])
-            raw[:, :, offset : offset + 2] = (size * sign).astype(np.float16)[..., None].view(np.uint8)
-        if type is TensorType.Q8_K:
-            raw[:, :, :4] = size.astype(np.float32)[..., None].view(np.uint8)
-        return raw.reshape(rows, -1)
-
     def load(
         self, variant: Variant, type: TensorType, raw: NDArray[np.uint8], bias: NDArray[np.float32] | None = None
     ) -> Weights:
         """The blocks on the variant's device, as its kernels read them; `run` gives the memory back."""
         values = dequantize(type, raw)
         data = pack(type, raw, values.shape[1], variant.tile, bias).reshape(-1).view(np.uint8)
-        memory: Buffer | Texture
+        memory: Rows
         if variant.launch.textures:
             memory = variant.device.texture(data.nbytes)
-            filled = np.zeros(memory.size, np.uint8)
-            filled[: data.nbytes] = data
-            variant.device.write_rows(memory, 0, filled)
-            assert memory.size % (16 * TEXELS) == 0
+            variant.device.write(memory, data)
         else:
             memory = variant.device.upload(data)
-        return Weights(memory, type, raw, values.astype(np.float64), variant.tile, bias)
+        table = points(variant.device, type)
+        return Weights(memory, table, type, raw, values.astype(np.float64), variant.tile, bias)
 
     def poisoned(self, *shape: int, dtype: Any = np.float32) -> Array:
         return np.full(shape, POISON, np.uint32).view(dtype)
@@ -185,25 +207,28 @@ class Lab:
         """
         device = variant.device
         guard = np.full(GUARD, POISON, np.uint32)
-        bound: dict[str, Buffer | Texture] = {}
+        textures = texels(variant, kernel, chosen)
+        bound: dict[str, Rows] = {}
+        kept: dict[str, Buffer] = {}  # the device's own
         for name, given in {**read, **write}.items():
             if isinstance(given, Weights):
                 bound[name] = given.memory
+                kept |= {} if given.points is None else {"points": given.points}
             else:
                 words = np.ascontiguousarray(given).reshape(-1).view(np.uint32)
-                bound[name] = device.upload(np.concatenate([words, guard]))
+                words = np.concatenate([words, guard])
+                bound[name] = device.rows(words.nbytes) if name in textures else device.buffer(words.nbytes)
+                device.write(bound[name], words)
         uniform = device.buffer(256, UNIFORM)
         device.write(uniform, self._dims(dims))
         if len(device._kernels) > KEPT:
             device._kernels.clear()
-        compiled = device.kernel(kernel, **chosen)
-        group = device.bind(compiled, dims=uniform, **bound)
+        compiled = device.kernel(kernel, **{"texels": " ".join(sorted(textures & bound.keys())), **chosen})
+        group = device.bind(compiled, dims=uniform, **bound, **kept)
         device.dispatch([(compiled, group, workgroups)] * passes)
         found = {}
         for name, given in write.items():
-            buffer = bound[name]
-            assert isinstance(buffer, Buffer)
-            words = device.read(buffer, np.uint32, given.size * given.dtype.itemsize // 4 + GUARD)
+            words = device.read(bound[name], np.uint32, given.size * given.dtype.itemsize // 4 + GUARD)
             assert (words[-GUARD:] == POISON).all(), f"{kernel} wrote behind {name}"
             found[name] = words[:-GUARD].view(given.dtype).reshape(given.shape).copy()
         device.release([uniform, *bound.values()])
@@ -268,122 +293,9 @@ class Lab:
         assert worst <= tolerance, f"{kernel}: error {worst:.2e} of the terms' size, {tolerance:.0e} allowed"
 
 
-class Pool:
-    """Pages of keys and values and the state that names them, as kernels see them, for `sequences` tables.
-
-    The pages of the tables are scattered; one more belongs to nobody and takes what padding rows write.
-    """
-
-    def __init__(self, kv_heads: int, head_dim: int, lengths: Sequence[int], random: np.random.Generator) -> None:
-        self.kv_heads, self.head_dim = kv_heads, head_dim
-        needs = [-(-length // 16) for length in lengths]
-        self.pages = sum(needs) + 3
-        order = random.permutation(self.pages)
-        cuts = np.cumsum(needs)
-        self.tables = np.split(order[: cuts[-1]], cuts[:-1])
-        self.scratch = int(order[cuts[-1]])
-
-    def slots(self, sequence: int, positions: Array) -> Array:
-        """Where the positions of a sequence lie, as the twins count: page * 16 + position % 16."""
-        slots: Array = self.tables[sequence][positions // 16] * 16 + positions % 16
-        return slots
-
-    def state(
-        self, positions: Sequence[int], sequences: Sequence[int], padded: int, outputs: Sequence[int] = (), windowed: int = 0
-    ) -> tuple[Array, dict[str, int]]:
-        """The words of `padded` rows, of which the first are given, and where they begin (an odd place)."""
-        rows_at, count = 5, len(positions)
-        outputs_at = rows_at + 4 * padded
-        scratch_at = outputs_at + len(outputs)
-        starts = np.cumsum([scratch_at + 1, *(len(table) for table in self.tables)])[:-1]
-        rows = np.zeros((padded, 4), np.uint32)
-        rows[:, 2 + windowed] = scratch_at
-        rows[:count, 0] = 77
-        rows[:count, 1] = positions
-        rows[:count, 2 + windowed] = starts[np.asarray(sequences)]
-        rows[:, 3 - windowed] = 1 << 30  # the other group's table
-        parts = [np.full(rows_at, POISON), rows.reshape(-1), outputs, [self.scratch], *self.tables]
-        words = np.concatenate([np.asarray(part, np.int64) for part in parts]).astype(np.uint32)
-        return words, {"rows_at": rows_at, "outputs_at": outputs_at, "windowed": windowed}
-
-    def lay(self, what: str, format: str, values: Array) -> tuple[Array, Array]:
-        """Keys [kv_heads, head_dim, slots] or values [kv_heads, slots, head_dim] as words [page, kv head, ...] of
-        a cache format, and what is left of them in it, in the order they came in."""
-        cut = self._cut(what, values.astype(np.float64))
-        if format == "f32":
-            kept = cut.astype(np.float32)
-            words: Array = kept.view(np.uint32)
-        elif format == "f16":
-            kept = cut.astype(np.float16)
-            words = kept.view(np.uint32)
-        else:
-            scale = self._scales(what, np.abs(cut).max((2 if what == "keys" else 3, 4)) / 127).astype(np.float32)
-            steps = np.divide(cut, scale, out=np.zeros_like(cut), where=scale > 0)
-            kept = np.rint(np.nan_to_num(steps)).astype(np.int8)
-            tail = scale.reshape(self.pages, self.kv_heads, 16).view(np.uint32)
-            words = np.concatenate([kept.view(np.uint32).reshape(*tail.shape[:2], -1), tail], -1)
-            kept = kept.astype(np.float64) * scale
-        return words.reshape(self.pages, self.kv_heads, -1), self._joined(what, kept.astype(np.float64))
-
-    def read(self, what: str, format: str, words: Array) -> Array:
-        """The inverse: what words [page, kv head, ...] hold."""
-        if format == "f32":
-            cut = words.view(np.float32)
-        elif format == "f16":
-            cut = words.view(np.float16)
-        else:
-            scale = self._scales(what, np.ascontiguousarray(words[:, :, -16:]).view(np.float32))
-            cut = self._shaped(what, np.ascontiguousarray(words[:, :, :-16]).view(np.int8)) * scale.astype(np.float64)
-        return self._joined(what, self._shaped(what, cut).astype(np.float64))
-
-    def stray(self, what: str, format: str, words: Array, slots: Array) -> int:
-        """How many words outside the given slots (and the page of padding rows) are not POISON."""
-        ones = np.zeros(self.pages * 16)
-        ones[slots] = 1
-        ones[self.scratch * 16 : self.scratch * 16 + 16] = 1
-        shape = (self.kv_heads, self.head_dim, 1) if what == "keys" else (self.kv_heads, 1, self.head_dim)
-        line = ones if what == "keys" else ones[:, None]
-        theirs, _ = self.lay(what, format, np.ones(shape) * line)
-        return int(((theirs == 0) & (words.reshape(theirs.shape) != POISON)).sum())
-
-    def dirty(self, what: str, format: str, words: Array, slots: Array) -> Array:
-        """The words with everything outside the given slots as bad as an earlier owner could leave it."""
-        shape = (self.kv_heads, self.head_dim, 1) if what == "keys" else (self.kv_heads, 1, self.head_dim)
-        line = np.ones(self.pages * 16)
-        line[slots] = 0
-        theirs, _ = self.lay(what, format, np.ones(shape) * (line if what == "keys" else line[:, None]))
-        bad = np.uint32(0x7E007E00 if format == "f16" else POISON)  # not-a-number, in each half
-        return np.where(theirs.reshape(words.shape) != 0, bad, words)
-
-    def words(self, format: str) -> int:
-        """Words of a head in a page."""
-        return {"f32": 16 * self.head_dim, "f16": 8 * self.head_dim, "q8": 4 * self.head_dim + 16}[format]
-
-    def _cut(self, what: str, values: Array) -> Array:
-        """Keys [page, kv head, dim / 4, 16, 4], values [page, kv head, 16, dim / 4, 4]."""
-        if what == "keys":
-            shaped = values.reshape(self.kv_heads, self.head_dim // 4, 4, self.pages, 16).transpose(3, 0, 1, 4, 2)
-        else:
-            shaped = values.reshape(self.kv_heads, self.pages, 16, self.head_dim // 4, 4).transpose(1, 0, 2, 3, 4)
-        return np.ascontiguousarray(shaped)
-
-    def _joined(self, what: str, cut: Array) -> Array:
-        if what == "keys":
-            return cut.transpose(1, 2, 4, 0, 3).reshape(self.kv_heads, self.head_dim, -1)
-        return cut.transpose(1, 0, 2, 3, 4).reshape(self.kv_heads, -1, self.head_dim)
-
-    def _shaped(self, what: str, flat: Array) -> Array:
-        inner = (self.head_dim // 4, 16, 4) if what == "keys" else (16, self.head_dim // 4, 4)
-        return flat.reshape(self.pages, self.kv_heads, *inner)
-
-    def _scales(self, what: str, scales: Array) -> Array:
-        """Scales [page, kv head, 16] against cut keys or values."""
-        return scales[:, :, None, :, None] if what == "keys" else scales[:, :, :, None, None]
-
-
 @pytest.fixture(scope="session")
-def pool() -> type[Pool]:
-    return Pool
+def pool() -> Any:
+    return PAGES.Pool
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ def combine(lab, variant, parts, stats, positions):
     state = np.zeros(2 + 4 * count, np.uint32)
     state[3::4] = positions
     stride = lab.up(heads * head_dim, 32) + 32
-    shape = {"S": variant.launch.attention_lanes, "D4": head_dim // 4, "SPLIT": SPLIT}
+    shape = {"M": 1, "S": variant.launch.attention_lanes, "D4": head_dim // 4, "SPLIT": SPLIT}
     out = lab.run(
         variant, "attention_combine", shape, (heads, count, 1), {"rows_at": 2, "heads": heads, "y_stride": stride // 4},
         {"state": state, "parts": parts.astype(np.float32), "stats": stats.astype(np.float32)},

@@ -42,7 +42,7 @@ def test_words(lab, pool, variant, kv):
         for name, kind in zip(names, (format.keys, format.values), strict=True)
     }
     choices = {
-        **variant.attention, "head_normed": False, "one_bit": format.one_bit,
+        **variant.attention, "head_norms": "", "one_bit": format.one_bit,
         "key_format": format.keys, "value_format": format.values,
     }  # fmt: skip
     dims = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from llamay.quant import TensorType
+from llamay.quant import LAYOUTS, TensorType
 from llamay.tensor import twins
 from llamay.tensor.webgpu.formats import FORMATS
 
@@ -19,10 +19,14 @@ FLOATS = (TensorType.F32, TensorType.F16, TensorType.BF16)
 BIASED = (TensorType.F16, TensorType.Q8_0, TensorType.Q5_K)  # a bias is another kernel: these have one, the others none
 FEW = (TensorType.F16, TensorType.Q4_1, TensorType.Q8_0, TensorType.Q3_K)  # plain words, pairs, halves, superblocks
 TOKENS = {"own": 4, "wide": 1, "swapped": 1, "lanes": 1, "portable": 1}  # of what is done in one way
-# Compiling is what these tests cost: (launch, tokens a workgroup) of every type, those of a few, and all of them.
-OFTEN = (("own", 1), ("own", 4), ("wide", 1), ("lanes", 1))
-SOME = (*OFTEN, ("swapped", 1), ("lanes", 2), ("portable", 1))
+# Compiling is what these tests cost: (launch, tokens a workgroup) of every type, one more by turns, those of a few, and all.
+OFTEN = (("own", 1), ("lanes", 1))
+TURNS = (("own", 4), ("wide", 1))
+NEIGHBOURS = (TensorType.IQ3_XXS, TensorType.IQ2_XXS, TensorType.IQ2_S, TensorType.IQ1_S)  # of IQ3_S, IQ2_XS, IQ1_M: these less
+CURVED = (TensorType.IQ4_NL, TensorType.IQ4_XS, TensorType.MXFP4, TensorType.NVFP4)
+SOME = (*OFTEN, *TURNS, ("swapped", 1), ("lanes", 2), ("portable", 1))
 ALL = tuple((launch, tokens) for launch in LAUNCHES for tokens in (1, 2, 4, 8))
+SOAKED = Random(1).sample(list(FORMATS), max(3, round(len(FORMATS) * min(5 * SOAK, 1))))
 ROWS = st.one_of(st.integers(1, 130), st.sampled_from([1, 2, 7, 16, 31, 32, 37, 64, 128, 257]))
 BLOCKS = st.one_of(st.integers(1, 4), st.sampled_from([8, 9, 11]))
 SEED = st.integers(0, 2**32 - 1)
@@ -75,7 +79,7 @@ def test_by_hand(lab, launch):
 def agree(lab, type, ways, rows, blocks, ragged, count, biased, seed) -> None:
     """One product in all `ways`: near the twin; and where the order of the sum is the same, the same bits."""
     random = np.random.default_rng(seed)
-    columns = blocks * 32 * FORMATS[type].units - (ragged if type in FLOATS else 0)
+    columns = blocks * max(32, LAYOUTS[type].elements) - (ragged if type in FLOATS else 0)
     raw = lab.blocks(type, rows, columns, random)
     bias = random.standard_normal(rows).astype(np.float32) if biased else None
     x = random.standard_normal((count, columns)).astype(np.float32)
@@ -93,21 +97,32 @@ def agree(lab, type, ways, rows, blocks, ragged, count, biased, seed) -> None:
 
 @pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
 def test_types(lab, type):
-    @settings(max_examples=5)
+    @settings(max_examples=3)
     @example(rows=32, blocks=1, ragged=0, count=1, seed=1)  # exactly one tile of `own`
     @example(rows=257, blocks=9, ragged=31, count=5, seed=2)
     @given(**DRAWN)
     def check(**drawn):
-        agree(lab, type, SOME if type in FEW else OFTEN, biased=type in BIASED, **drawn)
+        ways = SOME if type in FEW else OFTEN if type in NEIGHBOURS else (*OFTEN, TURNS[type % 2])
+        agree(lab, type, ways, biased=type in BIASED, **drawn)
 
     check()
 
 
+@pytest.mark.parametrize("launch", ["own", "lanes"])
+@pytest.mark.parametrize("type", CURVED, ids=lambda type: type.name)
+def test_each_weight(lab, launch, type):
+    """What a code means is looked up in lanes, or a polynomial of it rounded: either way exactly what NumPy reads."""
+    variant = lab.variant(launch)
+    weights = lab.load(variant, type, lab.blocks(type, 40, 256, np.random.default_rng(7)))
+    y = product(lab, variant, weights, np.eye(256, dtype=np.float32), 1)
+    assert np.array_equal(y, weights.values.T.astype(np.float32))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", SOAKED, ids=lambda type: type.name)
 def test_types_every_way(lab, type):
-    """LLAMAY_SOAK scales how many ways and how many examples; below 1 a bias goes with the type, as it does above."""
+    """LLAMAY_SOAK scales how many types, ways and examples; below 1 a bias goes with the type, as it does above."""
     chosen = Random(type).sample(ALL, max(2, round(len(ALL) * min(SOAK, 1))))
     ways = sorted({*chosen, *(("own" if launch in ALIKE else launch, 1) for launch, _ in chosen)})
     biases = st.booleans() if SOAK >= 1 else st.just(type in BIASED)

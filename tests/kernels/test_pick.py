@@ -47,11 +47,11 @@ def best_of(logits, height, vocabulary):
     return np.stack([cut.max(-1).view(np.uint32), tokens.astype(np.uint32)], -1)
 
 
-def pick(lab, launch, state, outputs, *, best=None, chosen=None):
+def pick(lab, launch, state, outputs, *, best=None, chosen=None, logits=None):
     greedy = best is not None
     choices = {"greedy": greedy, **PLACES}
-    read = {"best": best} if greedy else {"chosen": chosen}
-    dims = {**DIMS, "partials_out": best.shape[1] if greedy else 0}
+    read = {"best": best} if greedy else {"chosen": chosen, "logits": logits.view(np.uint32)}
+    dims = {**DIMS, "partials_out": best.shape[1] if greedy else 0, "vocabulary": 0 if greedy else logits.shape[1]}
     return lab.run(lab.variant(launch), "pick", choices, (len(outputs), 1, 1), dims, read, {"state": state})["state"]
 
 
@@ -88,17 +88,29 @@ def test_greedy(lab, launch):
     check()
 
 
-@given(slots=st.integers(1, SLOTS), seed=st.integers(0, 2**32 - 1))
+@given(slots=st.integers(1, SLOTS), vocabulary=st.integers(1, 300), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=8)
-def test_chosen(lab, slots, seed):
-    """With a sampler's tokens it only moves them."""
+def test_chosen(lab, slots, vocabulary, seed):
+    """With a sampler's tokens it only moves them, but for those whose logits are no finite numbers."""
     random = np.random.default_rng(seed)
-    tokens = random.integers(0, 1 << 18, slots).astype(np.uint32)
+    tokens = random.integers(0, vocabulary, slots).astype(np.uint32)
+    logits = random.choice(np.array([0.5, -1e30, 3.4e38, -3.4e38, 1e-40, np.inf, -np.inf, np.nan], np.float32), (slots, vocabulary))
+    kept = np.isfinite(logits[np.arange(slots), tokens])
     outputs, taken = random.permutation(40)[:slots], random.integers(0, 3 * RING, slots)
     outputs = outputs if len(outputs) == slots else random.integers(0, 40, slots)
     state = state_of(random, outputs, taken)
-    found = pick(lab, "own", state, outputs, chosen=tokens)
-    assert np.array_equal(found, after(state, outputs, taken, tokens))
+    found = pick(lab, "own", state, outputs, chosen=tokens, logits=logits)
+    assert np.array_equal(found, after(state, outputs, taken, np.where(kept, tokens, 0xFFFFFFFF)))
+
+
+def test_rows_without_a_number_have_no_token(lab):
+    """What the head leaves of a row of NaN, or of minus infinity: no tile has a best."""
+    state = state_of(np.random.default_rng(2), [0, 1], [0, 0])
+    best = np.zeros((2, 3, 2), np.uint32)
+    best[..., 0], best[..., 1] = np.float32(-3.4e38).view(np.uint32), 0xFFFFFFFF
+    best[1, 2] = np.float32(-5.0).view(np.uint32), 40
+    found = pick(lab, "own", state, [0, 1], best=best)
+    assert found[RING_AT : RING_AT + 2].tolist() == [0xFFFFFFFF, 40]
 
 
 def test_continuing_from_the_slots(lab):

@@ -28,13 +28,13 @@ def store(lab, variant, pool, op, y, positions, sequences, formats, windowed=0, 
         turns = np.stack([cos[:, 0], sin[:, 0]], -1).astype(np.float32)
     read = {"qkv": raw, "state": state, "turns": turns}
     if op.q_norm is not None and op.k_norm is not None:
-        read["head_norms"] = np.concatenate([op.q_norm.weight, op.k_norm.weight]).astype(np.float32)
+        read["norms"] = np.concatenate([op.q_norm.weight, op.k_norm.weight]).astype(np.float32)
     dims = {
         **where, "x_stride": stride // 4, "y_stride": wide // 4, "eps": EPS, "scale": op.scale, "heads": op.heads,
         "kv_heads": op.kv_heads, "head_dim": op.head_dim, "rope_half": 0 if op.rope is None else len(op.rope.frequencies),
     }  # fmt: skip
     choices = {
-        **variant.attention, "head_normed": op.q_norm is not None, "one_bit": one_bit,
+        **variant.attention, "head_norms": op.head_norms, "one_bit": one_bit,
         "key_format": formats[0], "value_format": formats[1],
     }  # fmt: skip
     pages = [lab.poisoned(pool.pages, op.kv_heads, pool.words(format), dtype=np.uint32) for format in formats]
@@ -48,8 +48,8 @@ def store(lab, variant, pool, op, y, positions, sequences, formats, windowed=0, 
     return found["q_out"][:count, : op.heads * op.head_dim], found["keys"], found["values"], slots
 
 
-def qkv(heads, kv_heads, head_dim, scale, rope, norms=None):
-    q_norm, k_norm = (None, None) if norms is None else (Norm(np.asarray(norm, np.float32), EPS) for norm in norms)
+def qkv(heads, kv_heads, head_dim, scale, rope, norms=None, kind="rms"):
+    q_norm, k_norm = (None, None) if norms is None else (Norm(np.asarray(norm, np.float32), EPS, kind) for norm in norms)
     return Qkv(0, Norm(np.ones(1, np.float32), EPS), Linear(()), heads, kv_heads, head_dim, scale, rope, q_norm, k_norm)
 
 
@@ -74,11 +74,33 @@ def test_head_norms_by_hand(lab, pool, variant):
     assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("normed", [False, True])
+def test_a_norm_of_all_heads_by_hand(lab, pool, variant):
+    pages = pool(1, 4, [1], np.random.default_rng(0))
+    op = qkv(2, 1, 4, 1.0, None, ([1, 1, 1, 1, 1, 1, 1, 2], [1, 1, 1, 0]))
+    y = np.array([[1, 1, 1, 1, 7, 7, 1, 7, 1, 3, 1, 5, 100, 0, 0, 1]], np.float32)  # root mean squares 19 ** 0.5 and 3
+    q, keys, values, slots = store(lab, variant, pages, op, y, [0], [0], ("f32", "f32"))
+    np.testing.assert_allclose(q, [np.array([1, 1, 1, 1, 7, 7, 1, 14]) / 19**0.5], rtol=1e-6)
+    np.testing.assert_allclose(pages.read("keys", "f32", keys)[0, :, slots], [[1 / 3, 1, 1 / 3, 0]], rtol=1e-6)
+    assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
+
+
+def test_layer_norms_of_heads_by_hand(lab, pool, variant):
+    """Each head has weights of its own."""
+    pages = pool(1, 4, [1], np.random.default_rng(0))
+    op = qkv(2, 1, 4, 1.0, None, ([1, 1, 1, 1, 1, 2, 3, 4], [1, 1, 1, 0]), "layer")
+    y = np.array([[7, 3, 5, 5, 1, 5, 3, 3, 1, 3, 2, 2, 100, 0, 0, 1]], np.float32)  # variances 2, 2 and 1 / 2
+    q, keys, values, slots = store(lab, variant, pages, op, y, [0], [0], ("f32", "f32"))
+    root = 2**0.5
+    np.testing.assert_allclose(q, [[root, -root, 0, 0, -root, 2 * root, 0, 0]], rtol=1e-5)
+    np.testing.assert_allclose(pages.read("keys", "f32", keys)[0, :, slots], [[-root, root, 0, 0]], rtol=1e-5)
+    assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("normed", ["", "each head", "all heads", "layer"])
 @pytest.mark.parametrize("formats", FORMATS, ids="-".join)
 def test_twin(lab, pool, variant, formats, normed):
-    if formats[0] != formats[1] and variant.name != "own":
-        return  # both halves of it are in the others
+    if (formats[0] != formats[1] or normed == "layer") and variant.name != "own":
+        return  # both halves of it are in the others, or compiling takes long
 
     @settings(max_examples=8)
     @given(
@@ -95,8 +117,9 @@ def test_twin(lab, pool, variant, formats, normed):
         pages = pool(kv_heads, head_dim, lengths, random)
         half = round(turned * head_dim / 2)
         rope = Rope(0.9 ** np.arange(half), random.uniform(0.5, 1.5)) if half else None
-        norms = random.standard_normal((2, head_dim)).astype(np.float32) if normed else None
-        op = qkv(kv_heads * group, kv_heads, head_dim, float(np.float32(random.uniform(0.1, 1))), rope, norms)
+        together = (1, 1) if normed == "each head" else (kv_heads * group, kv_heads)
+        norms = [random.standard_normal(n * head_dim).astype(np.float32) for n in together] if normed else None
+        op = qkv(kv_heads * group, kv_heads, head_dim, float(np.float32(random.uniform(0.1, 1))), rope, norms, "layer" if normed == "layer" else "rms")
         sequences = np.concatenate([np.full(min(n, 3), i) for i, n in enumerate(lengths)])
         positions = np.concatenate([np.arange(max(0, n - 3), n) for n in lengths])
         rows = (op.heads + 2 * kv_heads) * head_dim

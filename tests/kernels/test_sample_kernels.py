@@ -1,5 +1,6 @@
 """The sampling kernels choose the tokens that NumPy chooses, from the same bits, and touch nothing else."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,12 +16,14 @@ from llamay.sample.route import buffer_words, route
 from llamay.sample.terms import Terms, dense_bias
 from llamay.tensor.webgpu.device import STORAGE, Buffer, Device
 
+SOAK = float(os.environ.get("LLAMAY_SOAK", "1"))
 GUARD = 64  # poisoned words on either side of each buffer
 POISON = 0xDEADBEEF
 ZEROED = ("work", "level0", "level1", "level2")
 ROWS_AT, OUTPUTS_AT = 8, 500  # of the state
 DIMS = re.findall(r"^  (\w+): [uf]32,", files("llamay.wgsl").joinpath("include/dims.wgsl").read_text(), re.MULTILINE)
-VOCABULARIES = (1, 2, 31, 32, 257, 4097, 49152, 151936, 262144)
+VOCABULARIES = (1, 31, 257, 262144)
+BETWEEN = (2, 32, 4097, 49152, 151936)  # kernels are compiled for a vocabulary, which is what these tests cost: the soak's
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 HOWS = (
     Sampling(),
@@ -137,11 +140,11 @@ def shaped(rng: np.random.Generator, slots: int, vocabulary: int) -> NDArray[np.
     return logits
 
 
-@pytest.mark.parametrize("vocabulary", VOCABULARIES)
+@pytest.mark.parametrize("vocabulary", [*VOCABULARIES, *(pytest.param(size, marks=pytest.mark.soak) for size in BETWEEN)])
 def test_every_route_chooses_what_numpy_chooses(portable_gpu: Device, vocabulary: int) -> None:
     rng = np.random.default_rng(vocabulary)
     slots = Slots(portable_gpu, [replace(how, seed=i) for i, how in enumerate(HOWS)], vocabulary)
-    for at in range(4 if vocabulary > 10_000 else 8):
+    for at in range(2 if vocabulary > 10_000 else 8):
         logits = shaped(rng, len(HOWS), vocabulary)
         positions = [at * 1000 + i for i in range(len(HOWS))]
         assert slots.run(logits, positions) == twins(slots, logits, positions)
@@ -258,12 +261,15 @@ def compare_at_random(portable_gpu: Device, seed: int, rounds: int, vocabulary: 
     return len(tokens)
 
 
-@pytest.mark.parametrize(("vocabulary", "rounds"), [(257, 8), (5000, 6)])
+@pytest.mark.parametrize(("vocabulary", "rounds"), [(257, 5), (5000, 3)])
 def test_random_settings(portable_gpu: Device, vocabulary: int, rounds: int) -> None:
     assert compare_at_random(portable_gpu, vocabulary, rounds, vocabulary) > 50
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(("vocabulary", "rounds"), [(33, 100), (5000, 150), (49152, 12), (262144, 3)])
+@pytest.mark.parametrize(
+    ("vocabulary", "rounds"), [(33, 100), (5000, 150), *([(49152, 12), (262144, 3)] if SOAK >= 0.1 else [])]
+)
 def test_random_settings_by_the_thousand(portable_gpu: Device, vocabulary: int, rounds: int) -> None:
-    assert compare_at_random(portable_gpu, vocabulary + 1, rounds, vocabulary) > 20
+    """LLAMAY_SOAK scales the rounds; a small share of them leaves the largest vocabularies out."""
+    assert compare_at_random(portable_gpu, vocabulary + 1, max(1, round(rounds * SOAK)), vocabulary) > 10

@@ -14,7 +14,8 @@ def prefixes(tokens):
 
 
 class Reference:
-    def __init__(self, full, window=0, span=0):
+    def __init__(self, full, window=0, span=0, every=0):
+        self.every = every  # of the pages that a window passes, each so many-th stays the tree's
         self.sizes, self.spans, self.groups = [full, window], [0, span], range(1 + (span > 0))
         self.contexts = {}  # id: [tokens, a list of pages (None: a hole) for each group, room]
         self.tree = {}  # tokens of whole pages: [last use, for each group the page that holds the last 16]
@@ -73,7 +74,16 @@ class Reference:
     def commit(self, id, tokens):
         self.contexts[id][0] += tokens
         for g, table in enumerate(self.contexts[id][1]):
-            table[: self.first(g, len(self.contexts[id][0]))] = [None] * self.first(g, len(self.contexts[id][0]))
+            end = self.first(g, len(self.contexts[id][0]))
+            passed = [k for k, page in enumerate(table[:end]) if page is not None]
+            for k in (k for k in passed if self.every and (k + 1) % self.every == 0):
+                whole = self.contexts[id][0][: (k + 1) * PAGE]
+                for at, prefix in enumerate(prefixes(whole)):
+                    entry = self.tree.setdefault(prefix, [0, [self.contexts[id][1][0][at], None]])
+                    if at == k and entry[1][g] is None:
+                        entry[1][g] = table[k]
+                self.use(whole)
+            table[:end] = [None] * end
 
     def rewind(self, id, position):
         tokens, tables, _ = self.contexts[id]

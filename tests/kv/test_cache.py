@@ -1,6 +1,5 @@
 """What a Cache promises, one promise a test: forks, copy on write, room, windows, the tree, and refusals that change nothing."""
 
-import time
 from array import array
 
 import numpy as np
@@ -47,25 +46,18 @@ def snapshot(cache: Cache) -> object:
     return tables, counts, [(list(c.tokens), c.room) for c in cache.contexts.values()], cache.stats().nodes
 
 
-def test_32_forks_of_2048_tokens_take_no_page_and_under_100_microseconds():
+def test_32_forks_of_2048_tokens_take_no_page():
+    """How long they take, bench/test_forks.py measures."""
     pool, copies = cache(300)
     parent = filled(pool, list(range(2048)))
-    times = []
-    for _ in range(30):
-        free = pool.groups[0].pages.free
-        start = time.perf_counter()
-        forks = pool.fork(parent, 32)
-        times.append(time.perf_counter() - start)
-        assert pool.groups[0].pages.free == free == 300 - 128
-        for fork in forks:
-            pool.drop(fork)
+    free = pool.groups[0].pages.free
     forks = pool.fork(parent, 32)
+    assert pool.groups[0].pages.free == free == 300 - 128
     for number, fork in enumerate(forks):
         assert pages(fork) == pages(parent) and list(fork.tokens) == list(range(2048)) and fork.fork_point == 2048
         write(pool, fork, [number])
     assert copies == []  # the parent's pages were whole: each fork began a page of its own
     assert len({pages(fork)[-1] for fork in forks}) == 32 and {len(pages(fork)) for fork in forks} == {129}
-    assert min(times) < 100e-6, f"{min(times) * 1e6:.0f} us at best"
 
 
 def test_the_first_write_after_a_fork_copies_one_page_and_later_ones_none():

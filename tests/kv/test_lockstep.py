@@ -21,7 +21,7 @@ SPECIFICATION = importlib.util.spec_from_file_location("reference", Path(__file_
 REFERENCE = importlib.util.module_from_spec(SPECIFICATION)
 SPECIFICATION.loader.exec_module(REFERENCE)
 
-SIZES = [  # (full, window, span): from cramped to roomy
+SIZES = [  # (full, window, span, pages from one state that is kept to the next): from cramped to roomy
     (6, 0, 0),
     (12, 0, 0),
     (24, 0, 0),
@@ -30,6 +30,7 @@ SIZES = [  # (full, window, span): from cramped to roomy
     (20, 10, 16),
     (16, 14, 33),
     (24, 9, 50),
+    (24, 9, 17, 2),  # with states that are kept
 ]
 MOST_CONTEXTS = 7
 SOAK = float(os.environ.get("LLAMAY_SOAK", "1"))
@@ -42,11 +43,12 @@ OPERATIONS = {  # how often each is drawn
 class World:
     """One cache, its reference and the contents of its pages."""
 
-    def __init__(self, seed: int, sizes: tuple[int, int, int]) -> None:
+    def __init__(self, seed: int, sizes: tuple[int, ...]) -> None:
         self.random = random.Random(seed)
         self.contents: dict[tuple[int, int], list[int]] = {}  # (group, page): a number a slot
         self.copies: list[tuple[int, int, int]] = []
-        self.cache = Cache(*sizes, copy=self.copy, clock=lambda: 0.0)
+        full, window, span, *every = sizes
+        self.cache = Cache(full, window, span, self.copy, lambda: 0.0, *every)
         self.reference = REFERENCE.Reference(*sizes)
         self.longest = min(size for size in sizes[:2] if size) * PAGE
         self.done: Counter[str] = Counter()

@@ -3,11 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from llamay import cli, settings
 from llamay.settings import Settings
+from llamay.tensor.webgpu import opening
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "tests" / "data" / "models"
@@ -17,7 +19,13 @@ BACKENDS = sorted({"numpy", CHOSEN.backend})  # LLAMAY_BACKEND=numpy leaves one
 Run = Callable[..., int]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(autouse=True)
+def one_device(lending: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are loaded onto one device: compiling the kernels of each anew is what took the time."""
+    monkeypatch.setattr(opening, "Device", lending)
+
+
+@pytest.fixture(params=BACKENDS, scope="session")
 def in_force(request: pytest.FixtureRequest) -> Settings:
     """The settings of one backend."""
     return Settings(backend=request.param, require_webgpu=CHOSEN.require_webgpu)

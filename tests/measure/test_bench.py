@@ -25,8 +25,9 @@ def quiet(what: str) -> None:
     """Nobody looks."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def found(in_force: Settings) -> tuple[Report, dict]:
+    """One measurement of each backend, at which several tests look."""
     with open_synthetic("tiny:q4_k_m", in_force, PROMPT + GENERATED) as made:
         result = report.run(made, PROMPT, GENERATED, REPS, quiet, widths=True)
         return result, {"gpu": made.webgpu is not None, "tokens": measure.tile_widths(made)}
@@ -107,8 +108,8 @@ def test_an_odd_width_is_told(in_force: Settings, monkeypatch: pytest.MonkeyPatc
 
 def test_the_device_s_clock_and_the_host_s_agree(in_force: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without timestamps the kernels' time is what the host waits, never less than what the device says."""
-    with open_synthetic("tiny:q4_0", in_force, 400) as made:
-        prompt = measure.prompt_of(made, 300)
+    with open_synthetic("tiny:q8_0", in_force, 200) as made:
+        prompt = measure.prompt_of(made, 150)
         measure.warm(made, prompt, 128)
         if made.webgpu is None:
             assert probe.prefill(made, prompt, 128) is None
@@ -203,7 +204,10 @@ def test_json_and_the_note_on_random_weights(llamay, capsys: Captured) -> None:
     [
         (("-prompt", "0"), "-prompt is 0; it may be 1 or more"),
         (("-gen", "1"), "-gen is 1; it may be 2 or more"),
-        (("-reps", "0"), "-reps is 0"),
+        (("-reps", "0"), "-reps is 0; it may be 1 to 1000"),
+        (("-reps", "1001"), "-reps is 1001; it may be 1 to 1000"),
+        (("-batch", "2", "-reps", "1001"), "-reps is 1001"),
+        (("-synthetic", "tiny:q8_0", "-forks", "2", "-reps", "1001"), "-reps is 1001"),
         (("-m", "x", "-synthetic", "tiny:q8_0"), "x and tiny:q8_0 are 2 models"),
         (("-synthetic", "giant:q8_0"), "no synthetic model 'giant'"),
         (("-synthetic", "tiny:q8_0", "-prompt", "4000"), "this model was made for 2048"),

@@ -13,7 +13,7 @@ from llamay.settings import Settings
 from llamay.store import fingerprint
 from llamay.tensor.cache import OFFERED
 from llamay.tensor.numpy import NumpyExecutor
-from llamay.verify import safety
+from llamay.verify import run, safety
 from llamay.verify.caches import BOUND, NAMES, Distance, cache_checks, distances, distribution
 from llamay.verify.checks import Row
 from llamay.verify.safety import Safety
@@ -105,6 +105,13 @@ def test_a_format_that_moves_too_much_is_red(gemma: Subject, monkeypatch: pytest
     rows = swapped(gemma, monkeypatch, {"vq8": "q1"})
     assert [row.green for row in rows] == [True, False, True, True]
     assert rows[1].note.startswith("NOT SAFE with this file")
+
+
+def test_formats_are_not_measured_where_all_is_state(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "CHECKS", ())
+    monkeypatch.setattr(run, "CONTEXT_CHECKS", ())
+    with load.load(models / "mamba2.f32.gguf", Settings(backend="numpy", context=64), direct=True) as loaded:
+        assert list(run.verify(loaded, lambda name: None, 16)) == []
 
 
 def test_one_reading_and_nothing_left_open(gemma: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +210,8 @@ def test_only_whole_measurements_are_kept() -> None:
 # -- the pages
 
 
-def test_verify_tells_info(llamay: Any, models: Path, capsys: Captured) -> None:
+def test_verify_tells_info(llamay: Any, models: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "CONTEXT_CHECKS", ())  # test_verify has them
     file = models / "gemma3.f16.gguf"
     assert llamay("info", file) == 0
     assert "`llamay verify` measures whether f16, vq8 and q8 are safe" in capsys.readouterr().out
@@ -233,7 +241,10 @@ def test_info_names_what_is_not_safe(llamay: Any, models: Path, capsys: Captured
     assert line.endswith("vq8 off by 0.5%, q8 off by 7.2% (NOT SAFE); safe: f32, f16, vq8 (bound 5%)")
 
 
-def test_a_cache_folder_that_takes_nothing(llamay: Any, models: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_a_cache_folder_that_takes_nothing(
+    llamay: Any, models: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "CONTEXT_CHECKS", ())
     (tmp_path / "cache").write_text("in the way")
     assert llamay("verify", models / "gemma3.f16.gguf", "-prompt", 20, "-device", "numpy") == 0
     assert "`info` will not know which KV formats are safe" in capsys.readouterr().err

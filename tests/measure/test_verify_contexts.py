@@ -63,10 +63,11 @@ def test_names_are_those_of_the_rows(subject: Subject) -> None:
         assert not row.note.startswith("of 0")
 
 
-def test_a_window_passes_in_between(models: Path) -> None:
-    """A model whose windows are far shorter than the text: pages are given back while it is read."""
-    with load.load(models / "gemma3.f16.gguf", Settings(backend="numpy", context=190)) as loaded:
-        subject = Subject.of(loaded, 150)
+@pytest.mark.parametrize("name", ["gemma3.f16", "mamba.f32"])
+def test_a_window_passes_in_between(name: str, models: Path) -> None:
+    """A model whose windows are far shorter than the text, or that keeps a state: pages are given back while it is read."""
+    with load.load(models / f"{name}.gguf", Settings(backend="numpy", context=110)) as loaded:
+        subject = Subject.of(loaded, 70)
         with contexts.stage(subject.executor, 20) as on:
             context = on.new()
             on.read(context, subject.tokens)

@@ -14,7 +14,7 @@ from llamay.errors import LlamayError, MalformedFile, Unsupported
 from llamay.model import bind, head_order
 from llamay.quant import TensorType, dequantize
 from llamay.tensor import twins
-from llamay.tensor.program import Attend, Embed, Gated, Head, Program, Qkv, Residual, Rope
+from llamay.tensor.program import Attend, Embed, Gated, Head, Program, Qkv, Residual, Rope, Scan, Ungated
 
 
 def opened(case, **tensors):
@@ -32,7 +32,13 @@ def opened(case, **tensors):
 def fake(shape, type=TensorType.F32):
     columns = shape[0]
     raw = np.ones((int(np.prod(shape[1:], dtype=int)), columns), np.float32).view(np.uint8)
-    return SimpleNamespace(shape=shape, type=type, data=raw, release=lambda: None)
+    return SimpleNamespace(shape=shape, type=type, read=lambda start, stop: raw[start:stop])
+
+
+def counted(length):
+    """A vector 0, 1, 2..."""
+    raw = np.arange(length, dtype=np.float32)[None].view(np.uint8)
+    return SimpleNamespace(shape=(length,), type=TensorType.F32, read=lambda start, stop: raw[start:stop])
 
 
 def bound(file):
@@ -44,9 +50,14 @@ def test_every_tensor_of_every_model_is_read(case):
     total = len(gguf.open(case.path).tensors)
     assert str(made.audit) == f"tensor audit {total} of {total} tensors read, none unread"
     kinds = [type(op) for op in made.program.operations]
-    layers = describe(gguf.open(case.path)).layers
-    assert kinds == [Embed, *[Qkv, Attend, Residual, Gated, Residual] * layers, Head]
-    assert len(made.program.layers) == layers
+    config = describe(gguf.open(case.path))
+    wide = Gated if config.gated else Ungated
+    parallel, sequential = [Qkv, Attend, wide, Residual, Residual], [Qkv, Attend, Residual, wide, Residual]
+    if config.space is not None:
+        assert kinds == [Embed, *[Scan, Residual] * config.layers, Head]
+    elif config.mixture is None:  # of mixtures see test_bind_mixtures
+        assert kinds == [Embed, *(parallel if config.parallel else sequential) * config.layers, Head]
+    assert len(made.program.layers) == config.layers
 
 
 def test_unread_tensors_are_named(named_case):
@@ -61,7 +72,7 @@ def test_unread_tensors_are_named(named_case):
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("blk.2.ffn_down.weight", "[160, 64]"), ("output_norm.weight", "[64]"), ("blk.0.attn_v.weight", "[64, 32]")],
+    [("blk.2.ffn_down.weight", "[160, 64]"), ("output_norm.weight", "[64]"), ("blk.0.attn_v.weight", "[64, 32]"), ("blk.1.ffn_gate.weight", "[64, 160]")],
 )
 def test_a_missing_tensor_is_named(name, shape, named_case):
     with pytest.raises(MalformedFile) as refusal:
@@ -79,14 +90,14 @@ def test_trailing_ones_are_no_other_shape(named_case):
 
 
 def test_a_type_without_a_reader_is_named(named_case):
-    with pytest.raises(Unsupported, match=r"tensor output\.weight has type IQ2_XS"):
-        bound(opened(named_case("llama-gqa.f16"), output__weight=fake((64, 320), TensorType.IQ2_XS)))
+    with pytest.raises(Unsupported, match=r"tensor output\.weight has type I8"):
+        bound(opened(named_case("llama-gqa.f16"), output__weight=fake((64, 320), TensorType.I8)))
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
 def test_rope_divisors_must_be_positive(value, named_case):
     divisors = fake((8,))
-    divisors.data = np.full((1, 8), value, np.float32).view(np.uint8)
+    divisors.read = lambda start, stop: np.full((1, 8), value, np.float32).view(np.uint8)
     with pytest.raises(MalformedFile, match=r"rope_freqs\.weight"):
         bound(opened(named_case("llama-rope-llama3.f16"), rope_freqs__weight=divisors))
 
@@ -106,6 +117,12 @@ def test_equal_layers_share_a_rope(named_case):
     assert ropes("llama-gqa.f16") == 1 and ropes("gemma3.f16") == 2
 
 
+@pytest.mark.parametrize(("name", "layers"), [("gemma2", {0, 2}), ("phi3-swa", set()), ("olmo2", set())])
+def test_windows_have_pages_of_their_own_only_beside_layers_without(name, layers, named_case):
+    """phi3's two layers both slide."""
+    assert bound(gguf.open(named_case(f"{name}.f16").path)).program.windowed == layers
+
+
 def test_biases_of_fused_parts(named_case):
     """qwen2's q and k biases follow their rows; the whole bias has one entry a fused row."""
     file = gguf.open(named_case("qwen2.f16").path)
@@ -115,6 +132,64 @@ def test_biases_of_fused_parts(named_case):
     expected = np.concatenate([q[qkv.linear.parts[0].order], k[qkv.linear.parts[1].order], v])
     assert np.array_equal(qkv.linear.bias, expected) and not np.array_equal(qkv.linear.bias[: len(q)], q)
     assert bound(gguf.open(named_case("llama-gqa.f16").path)).program.layers[0].linear.bias is None
+
+
+def test_fused_tensors_are_cut_into_their_parts(named_case):
+    """phi3 stacks q, k, v in one tensor, and gate and up in another; the rows of q and k are turned within their part."""
+    file = gguf.open(named_case("phi3-swa.f16").path)
+    program = bound(file).program
+    qkv, gated = program.operations[1], program.operations[4]
+    whole = np.asarray(file.tensors["blk.0.attn_qkv.weight"].data).reshape(128, -1)
+    q, k, v = qkv.linear.parts
+    assert np.array_equal(q.take(np.arange(64)), whole[:64][q.order])
+    assert np.array_equal(k.take(np.arange(32)), whole[64:96][k.order])
+    assert np.array_equal(v.take(np.arange(32)), whole[96:])
+    both = np.asarray(file.tensors["blk.0.ffn_up.weight"].data).reshape(256, -1)
+    assert np.array_equal(gated.gate.parts[0].read(5, 9), both[5:9])
+    assert np.array_equal(gated.up.parts[0].read(5, 9), both[133:137])
+
+
+@pytest.mark.parametrize(
+    ("name", "attention", "feed_forward"),
+    [
+        ("falcon-7b", "attn_norm", "attn_norm"),
+        ("falcon-40b", "attn_norm_2", "attn_norm"),
+        ("gptneox-parallel", "attn_norm", "ffn_norm"),
+        ("stablelm-2-12b", "attn_norm", "attn_norm"),
+    ],
+)
+def test_the_norms_of_parallel_branches(name, attention, feed_forward, named_case):
+    """The two of a block that has one norm share it, so that it is computed once."""
+    file = gguf.open(named_case(f"{name}.f16").path)
+    operations = bound(file).program.operations
+    norms = [operations[1].norm, operations[3].norm]
+    for norm, tensor in zip(norms, (attention, feed_forward), strict=True):
+        assert norm.kind == "layer" and norm.bias is not None
+        assert np.array_equal(norm.weight, file.tensors[f"blk.0.{tensor}.weight"].data.reshape(-1).view(np.float32))
+    assert (norms[0] is norms[1]) == (attention == feed_forward)
+    assert [op.branch for op in operations[4:6]] == ["attention", "feed_forward"]
+
+
+def test_head_norms_follow_their_rows(named_case):
+    """stablelm norms each head with weights of its own, which turn with the rows of q."""
+    file = gguf.open(named_case("stablelm-2-12b.f16").path)
+    qkv = bound(file).program.layers[0]
+    weight = np.asarray(file.tensors["blk.0.attn_q_norm.weight"].data).view(np.float32).reshape(-1)
+    assert qkv.head_norms == "layer" and np.array_equal(qkv.q_norm.weight, weight[qkv.linear.parts[0].order])
+    assert bound(gguf.open(named_case("stablelm-3b.f16").path)).program.layers[0].head_norms == ""
+
+
+def test_a_fused_tensor_of_another_height_is_named(named_case):
+    for name, shape in (("blk.1.attn_qkv.weight", "128"), ("blk.1.ffn_up.weight", "256")):
+        wrong = {name.replace(".", "__"): fake((64, 130))}
+        with pytest.raises(MalformedFile, match=rf"{name} has shape \[64, 130\], expected \[64, {shape}\]"):
+            bound(opened(named_case("phi3-swa.f16"), **wrong))
+
+
+def test_the_bias_of_a_fused_tensor_is_cut_with_it(named_case):
+    qkv = bound(opened(named_case("phi3-swa.f16"), blk__0__attn_qkv__bias=counted(128))).program.layers[0]
+    q, k, _ = qkv.linear.parts
+    assert qkv.linear.bias.tolist() == [*q.order, *(64 + k.order), *range(96, 128)]
 
 
 @given(st.integers(1, 3), st.integers(1, 8), st.integers(0, 4), st.integers(0, 2**32 - 1))
@@ -139,7 +214,7 @@ def test_no_tensor_may_have_another_shape(index, named_case):
     file = gguf.open(named_case("llama-gqa.f16").path)
     name, real = list(file.tensors.items())[index]
     for shape in ((), (0,), (2**40,), (*real.shape, 2), tuple(size + 1 for size in real.shape)):
-        lying = SimpleNamespace(shape=shape, type=TensorType.F32, release=lambda: None)
+        lying = SimpleNamespace(shape=shape, type=TensorType.F32, read=None)
         with pytest.raises(LlamayError, match=r"token_embd|has shape"):
             bound(SimpleNamespace(metadata=file.metadata, tensors={**file.tensors, name: lying}))
 

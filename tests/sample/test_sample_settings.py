@@ -13,6 +13,7 @@ from llamay.sample.terms import MOST_TOKENS, Terms
 OPEN = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 LOGITS = (np.random.default_rng(5).normal(size=500) * 2).astype(np.float32)
 SIZES = (1, 2, 31, 32, 257, 49152)
+DRAWS = 1500
 
 
 def kept(sampling: Sampling, logits=LOGITS, **more) -> set[int]:
@@ -139,13 +140,13 @@ def test_draws_have_the_probabilities(how: Sampling) -> None:
     p = probabilities(logits, how)
     tokens = np.flatnonzero(p)
     for drawn in (
-        [choose(logits, replace(how, seed=seed), None, 3) for seed in range(6000)],
-        [choose(logits, replace(how, seed=3), None, position) for position in range(6000)],
+        [choose(logits, replace(how, seed=seed), None, 3) for seed in range(DRAWS)],
+        [choose(logits, replace(how, seed=3), None, position) for position in range(DRAWS)],
     ):
         seen = np.bincount(drawn, minlength=24)
-        assert seen.sum() == seen[tokens].sum() == 6000
+        assert seen.sum() == seen[tokens].sum() == DRAWS
         freedom = len(tokens) - 1
-        chi = ((seen[tokens] - 6000 * p[tokens]) ** 2 / (6000 * p[tokens])).sum()
+        chi = ((seen[tokens] - DRAWS * p[tokens]) ** 2 / (DRAWS * p[tokens])).sum()
         # Wilson and Hilferty: the cube root is near normal; 4 sigma
         assert (chi / freedom) ** (1 / 3) < 1 - 2 / (9 * freedom) + 4 * math.sqrt(2 / (9 * freedom))
 

@@ -1,5 +1,7 @@
 """The NumPy executor against transformers: logits of every position of every prompt, and greedy continuations."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,22 @@ def test_greedy_continuations(case, executor):
         executor.submit(None, len(expected) - 4)
         found = np.concatenate([executor.collect(), executor.collect()])
         assert found[:, 0].tolist() == expected, prompt
+
+
+def test_a_context_beyond_the_original_takes_the_long_factors(named_case):
+    """phi3's two sets of rope factors: the context in use decides for all of its positions, and shows in the numerics."""
+    case = named_case("phi3-longrope.f16")
+    file = gguf.open(case.path)
+    config = replace(describe(file), context=1024)
+    long, short = bind(file, config).program, bind(file, config, 256).program
+    rows, table = np.array([0, 100, 255, 256, 269], np.int32), np.arange(17, dtype=np.int32)
+    executor = NumpyExecutor(long, 17)
+    found = executor.forward(Batch.single(case.arrays["long_ids"].astype(np.int32), 0, table, rows))
+    assert np.abs(found - case.arrays["long_logits"]).max() <= case.tolerance
+    other = NumpyExecutor(short, 17)
+    ids = case.ids("p33")
+    assert np.abs(other.forward(Batch.single(ids, 0, table)) - case.logits("p33")[-1]).max() <= case.tolerance
+    assert executor.numerics == other.numerics + ".long"
 
 
 def test_sampling_follows_the_chain(named_case):

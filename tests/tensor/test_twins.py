@@ -43,6 +43,26 @@ def test_activate(activation, value):
     np.testing.assert_allclose(found, [2 * value, 0, 0], atol=1e-12)
 
 
+def test_gelu_is_the_normal_distribution():
+    x = np.linspace(-12, 12, 4801)
+    found = twins.activated(x, "gelu_erf")
+    expected = np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x])
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+    assert np.abs(twins.activated(x.astype(np.float32), "gelu_erf") - expected).max() < 2e-6
+
+
+def test_relu_squared():
+    assert twins.activate(np.array([-2.0, 0.0, 3.0]), np.array([1.0, 1.0, 2.0]), "relu_squared").tolist() == [0, 0, 18]
+
+
+def test_layer_norm():
+    x, weight = np.array([[1.0, 5.0], [-3.0, -3.0]]), np.array([1.0, 2.0])
+    found = twins.layer_norm(x, weight, np.array([0.5, 7.0]), 0.5)
+    root = math.sqrt(4.5)  # a variance of 4
+    np.testing.assert_allclose(found, [[0.5 - 2 / root, 7 + 4 / root], [0.5, 7]])
+    np.testing.assert_allclose(twins.layer_norm(x, weight, None, 0.5), found - [0.5, 7])
+
+
 def test_softcap():
     x = np.array([-1e9, 0.0, 1.0, 1e9])
     np.testing.assert_allclose(twins.softcap(x, 5.0), [-5, 0, 5 * math.tanh(0.2), 5])

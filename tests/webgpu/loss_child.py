@@ -67,7 +67,8 @@ def destroyed(path: Path) -> dict[str, object]:
     executor.begin((GREEDY,), (np.zeros(0, np.int32),))
     executor.submit(batch(), 4)
     executor.device.handle.destroy()
-    found: dict[str, object] = {"collect": outcome(executor.collect), **calls(executor)}
+    made = outcome(lambda: executor.device.compile("busy", BUSY))  # the first to notice
+    found: dict[str, object] = {"compile": made, "collect": outcome(executor.collect), **calls(executor)}
     executor.close()
     return found
 
@@ -154,7 +155,7 @@ def interrupted_generations(path: Path) -> dict[str, object]:
     """Generates over and over; every interrupt must leave the engine as good as new."""
     loaded = load.load(path, Settings())
     engine = Engine.of(loaded)
-    request = Request(tuple(loaded.raw("a b c").tokens), GREEDY, Limits(tokens=40))
+    request = Request(tuple(loaded.language.raw("a b c").tokens), GREEDY, Limits(tokens=40))
 
     def generate() -> str:
         return "".join(getattr(event, "text", "") for event in engine.submit(request))
@@ -162,7 +163,7 @@ def interrupted_generations(path: Path) -> dict[str, object]:
     expected = generate()
     interrupts = wrong = 0
     print("ready", flush=True)
-    while interrupts < 12:
+    while interrupts < 6:
         try:
             while True:
                 wrong += generate() != expected

@@ -1,13 +1,18 @@
 """A device that is lost or closed is an error that says so, at every call; it never ends the process."""
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
+
+from llamay.tensor.webgpu.device import Device
 
 CHILD = Path(__file__).with_name("loss_child.py")
 posix = pytest.mark.skipif(os.name != "posix", reason="Windows ends a process that aborts without asking a handler")
@@ -30,7 +35,7 @@ def model(adapter, named_case) -> Path:
 
 def test_a_device_that_goes_during_a_submission_is_lost_at_every_call(model: Path) -> None:
     found = result("destroyed", model)
-    assert len(found) == 9
+    assert len(found) == 10
     assert {kind for kind, _ in found.values()} == {"DeviceLost"}, found
     assert all("was lost" in words for _, words in found.values())
 
@@ -59,3 +64,15 @@ def test_an_abort_inside_wgpu_is_a_lost_device(case: str, model: Path) -> None:
 @posix
 def test_any_other_abort_still_ends_the_process(model: Path) -> None:
     assert child("aborted_elsewhere", model).returncode == -signal.SIGABRT
+
+
+def test_threads_of_a_closed_device_end(adapter) -> None:
+    """A server that gives idle models back opens devices for weeks."""
+    before = threading.active_count()
+    for _ in range(3):
+        Device(adapter).close()
+    gc.collect()
+    until = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.02)
+    assert threading.active_count() <= before

@@ -1,6 +1,9 @@
 """The self-test passes right kernels, refuses wrong ones by name, and drops token widths whose bits differ."""
 
+import os
 import re
+from itertools import cycle, product
+from random import Random
 
 import numpy as np
 import pytest
@@ -16,6 +19,11 @@ from llamay.tensor.webgpu import device as device_module
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.executor import WebGPUExecutor
 
+SOAK = float(os.environ.get("LLAMAY_SOAK", "1"))
+# of every model the executor's tests load each kernel and test it so; here the widths and the long ones are tested, too
+KINDS = ("llama-gqa.f16", "gemma2.f16", "gemma3.f16", "qwen3.f16", "exaone4.f16", "bloom.f16", "qwen2-k.q4_0-mix", "qwen2-k.q3_k_m")
+# ways to norm, turn, see and weigh heads
+BY_HEAD = ("llama-gqa", "gemma2", "gemma3", "qwen3", "olmo2", "smollm3", "glm4", "phi3-swa", "stablelm-2-12b", "bloom")
 TABLE = np.arange(20, dtype=np.int32)
 IDS = np.arange(11, dtype=np.int32)
 
@@ -50,8 +58,25 @@ def broken(monkeypatch: pytest.MonkeyPatch, kernel: str, pattern: str, text: str
     return hit
 
 
-@pytest.mark.parametrize("kv", OFFERED)
-def test_right_kernels_pass(case, gpu: Device, kv: str) -> None:
+@pytest.mark.parametrize("name", KINDS)
+def test_right_kernels_pass(name: str, named_case, gpu: Device) -> None:
+    proven(gpu, named_case(name), OFFERED[0])
+
+
+@pytest.mark.parametrize(("name", "kv"), list(zip(BY_HEAD, cycle(OFFERED[1:]))))  # the formats go round
+def test_right_kernels_pass_with_other_caches(name: str, named_case, gpu: Device, kv: str) -> None:
+    proven(gpu, named_case(f"{name}.f16"), kv)
+
+
+@pytest.mark.soak
+def test_right_kernels_pass_in_every_model(case_names: list[str], named_case, gpu: Device) -> None:
+    """LLAMAY_SOAK scales how many models with how many formats of the cache."""
+    every = list(product(case_names, OFFERED))
+    for name, kv in Random(1).sample(every, max(2, round(len(every) * min(SOAK, 1)))):
+        proven(gpu, named_case(name), kv)
+
+
+def proven(gpu: Device, case, kv: str) -> None:
     gpu.proven.clear()
     executor = WebGPUExecutor(gpu, program_of(case), 20, kv=kv)
     test = executor.selftest
@@ -82,7 +107,7 @@ FAULTS = [  # kernel, what is wrong with it, choices
     ("linear", r"if \(v > top\)", "if (v < top)", {"epilogue": "head"}),
     ("embed", r"(let v = )", r"\1 1.001 * ", {}),
     ("attention", r"exp\(max\(z0_0", "exp(0.9 * max(z0_0", {}),
-    ("attention", r"end = min\(position \+ 1u", "end = min(position", {}),
+    ("attention", r"end0 = min\(position0 \+ 1u", "end0 = min(position0", {}),
 ]
 
 
@@ -101,7 +126,13 @@ def test_a_wrong_kernel_is_refused_by_name(
 
 @pytest.mark.parametrize(
     ("case_name", "kernel", "pattern"),
-    [("gemma2.f16", "norm_add", r"(let v = )"), ("qwen3.f16", "rope_store", r"(let norm = )")],
+    [
+        ("gemma2.f16", "norm_add", r"(let v = )"),
+        ("qwen3.f16", "rope_store", r"(let norm = )"),
+        ("bloom.f16", "layer_norm", r"(let scale = )"),
+        ("mixtral.f16", "route", r"(let share = )"),
+        ("mixtral.f16", "expert_add", r"(let v = )"),
+    ],
 )
 def test_a_wrong_norm_is_refused(
     case_name: str, kernel: str, pattern: str, named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
@@ -139,6 +170,16 @@ def test_a_width_whose_bits_differ_is_not_used(named_case, fresh: Device, monkey
     row = next(row for row in executor.selftest.rows if not row.passed)
     assert row.tokens == widest and "differ" in row.note and "gated" in row.kernel
     assert found.tobytes() == right.tobytes()
+
+
+def test_pairs_that_are_grouped_wrongly_are_not_grouped(named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The groups of experts overlap."""
+    program = program_of(named_case("mixtral.f16"))
+    hit = broken(monkeypatch, "group_pairs", r"at \+= \(count", "at += (count - 1u")
+    executor = WebGPUExecutor(fresh, program, 20)
+    executor.selftest.prove(max(fresh.launch.tokens))
+    assert hit and executor.selftest.width(max(fresh.launch.tokens)) == 1
+    assert any("group_pairs" in row.kernel and not row.passed for row in executor.selftest.rows)
 
 
 def test_a_test_between_steps_changes_nothing(named_case, fresh: Device) -> None:
@@ -208,3 +249,39 @@ def test_steps_that_were_not_proven_are_refused(named_case, fresh: Device) -> No
     executor = WebGPUExecutor(fresh, program_of(named_case("llama-gqa.f16")), 20)
     with pytest.raises(ValueError, match="not proven"):
         executor.selftest.width(max(fresh.launch.tokens))
+
+
+UNPACKERS = [  # model whose first layer has such a tensor, what is wrong with reading it
+    ("qwen2-k.q4_0-mix", r"fma\(-8\.0, s0_0,", "fma(-7.0, s0_0,"),
+    ("qwen2-k.q4_1", r"fma\(dm0\.y, ", "fma(-dm0.y, "),
+    ("qwen2-k.q8_0", r"fma\(d0, a0_0_0", "fma(-d0, a0_0_0"),
+    ("qwen2-k.q4_k", r"s0 >> 8u", "s0 >> 9u"),
+    ("qwen2-k.q4_k", r"let w0_17 = ", "let w0_17 = 0.0 * "),
+]
+
+
+@pytest.mark.parametrize(("case_name", "pattern", "text"), UNPACKERS, ids=range(len(UNPACKERS)))
+def test_wrong_unpacking_is_refused(
+    case_name: str, pattern: str, text: str, named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hit = broken(monkeypatch, "linear", pattern, text)
+    with pytest.raises(WrongNumbers, match="linear"):
+        WebGPUExecutor(fresh, program_of(named_case(case_name)), 20)
+    assert hit
+
+
+def test_a_width_that_sums_in_another_order_is_not_used(
+    named_case, fresh: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first term comes last: numbers as right as the others, of which some differ in the last bit."""
+    program = program_of(named_case("llama-gqa.f16"))
+    right = WebGPUExecutor(fresh, program, 20).forward(Batch.single(IDS, 0, TABLE))
+    fresh.proven.clear()
+    fresh._kernels.clear()
+    widest = max(fresh.launch.tokens)
+    first, rest = r"(a0_0_0 = fma\(w0_0, [^;]*;)", r"(.*?a0_0_0 = fma\(w0_31, [^;]*;)"
+    hit = broken(monkeypatch, "linear", f"(?s){first}{rest}", r"\2 \1", MT=widest, epilogue="residual")
+    executor = WebGPUExecutor(fresh, program, 20)
+    found = executor.forward(Batch.single(IDS, 0, TABLE))
+    assert hit and executor.selftest.width(widest) < widest
+    assert found.tobytes() == right.tobytes()

@@ -10,7 +10,13 @@ from llamay.tensor.webgpu.launch import SPLIT
 LENGTH = 2 * SPLIT + 18  # past two attention splits
 GREEDY = Sampling(temperature=0.0)
 MODELS = ["llama-gqa.f16", "gemma2.f16", "gemma3.f16"]  # full; softcap and window; two bases and windows
+LAYERED = [f"{name}.f16" for name in ("stablelm-2-12b", "gptneox-parallel", "falcon-40b", "cohere2", "gpt2", "bloom")]
+ALIKE = ("starcoder2", "phi2", "nemotron", "command-r", "mpt")  # their blocks have the kernels of those
+SOAKED = [pytest.param(f"{name}.f16", marks=pytest.mark.soak) for name in ALIKE]
 QUANTISED = ["qwen2-k.q4_k", "qwen2-k.q4_0-mix", "qwen3.f16"]
+MIXTURES = ["gpt-oss.f16", "qwen2moe.f16"]
+LATENT = "deepseek3.f32"
+SPACES = ["mamba.f32", "mamba2-g2.f32"]  # states in place of attention
 
 
 def prompt(seed, length=LENGTH):
@@ -30,7 +36,7 @@ def test_chunks(name, program, opened, scattered, chunked):
     executor = opened(model, pages, rows=512)
     whole = chunked(executor, ids, LENGTH, table)
     assert np.isfinite(whole).all() and whole.std() > 0.5
-    for size in (512, 64, 16, 7):
+    for size in (64, 7):
         assert np.array_equal(chunked(executor, ids, size, table), whole), size
     near = [*range(0, 20), *range(SPLIT - 3, SPLIT + 3), *range(2 * SPLIT - 3, LENGTH)]  # one at a time, where it matters
     for at in near:
@@ -48,6 +54,28 @@ def test_chunks_of_other_models(name, program, opened, scattered, chunked):
         assert np.array_equal(chunked(executor, ids, size, table), whole), size
 
 
+@pytest.mark.parametrize("name", [*LAYERED, *MIXTURES, LATENT, *SPACES, *SOAKED])
+def test_models_of_other_blocks(name, program, opened, scattered, chunked):
+    """In chunks, and two that continue on the device beside each other."""
+    model, prompts = program(name), [prompt(3, 24), prompt(4, 9)]
+    tables, pages = scattered(4, 32, 32)
+    executor = opened(model, pages)
+    whole = chunked(executor, prompts[0], 24, tables[0])
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    for size in (7, 1):
+        assert np.array_equal(chunked(executor, prompts[0], size, tables[0]), whole), size
+    chunked(executor, prompts[1][:-1], 3, tables[1])
+    executor.begin((GREEDY,) * 2, (np.empty(0, np.int32),) * 2)
+    last = np.array([ids[-1] for ids in prompts], np.int32)
+    two = np.arange(2, dtype=np.int32)
+    executor.submit(Batch(last, np.array([23, 8], np.int32), two, tuple(tables), two), 5)
+    tokens, after = executor.collect(), last_logits(executor, 2)
+    for i, ids in enumerate(prompts):
+        alone = chunked(executor, np.concatenate([ids, tokens[:-1, i]]), 128, tables[1 - i])
+        assert np.array_equal(alone[-1], after[i])
+        assert alone[len(ids) - 1 :].argmax(-1).tolist() == tokens[:, i].tolist()
+
+
 @pytest.mark.parametrize("name", ["gemma3.f16", "qwen2-k.q4_k"])
 def test_chunks_at_the_least_limits(name, program, opened, least, scattered, chunked):
     """Sums over k-lanes in shared memory, rows shorter than a step included."""
@@ -59,8 +87,10 @@ def test_chunks_at_the_least_limits(name, program, opened, least, scattered, chu
         assert np.array_equal(chunked(executor, ids, size, table), whole), size
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("start", [20, SPLIT - 4, 2 * SPLIT - 4])
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("llama-gqa.f16", 20), ("gemma2.f16", SPLIT - 4), ("gemma3.f16", SPLIT - 4), ("gemma3.f16", 2 * SPLIT - 4)],
+)
 def test_prefill_and_decode(name, start, program, opened, scattered, chunked):
     """Steps that continue on the device leave the logits that computing their tokens in one go leaves."""
     ids, ([table], pages) = prompt(5, start), scattered(6, start + 24)
@@ -78,8 +108,7 @@ def test_prefill_and_decode(name, start, program, opened, scattered, chunked):
     assert whole[start - 1 : -1].argmax(-1).tolist() == tokens.tolist()
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "count"), [("llama-gqa.f16", 3), ("gemma2.f16", 2), ("gemma3.f16", 8)])
 def test_company(name, count, program, opened, scattered, chunked):
     """Sequences that step together, on interleaved pages and at far apart positions, give what each gives alone."""
     model = program(name)
@@ -160,6 +189,35 @@ def test_dirty_pages(program, opened, scattered, chunked):
         for buffer in (*dirty.memory.keys, *dirty.memory.values):
             dirty.device.write(buffer, np.full(buffer.size // 4, np.nan, np.float32))
         assert np.array_equal(chunked(dirty, ids, 9, table), chunked(clean, ids, 70, table)), name
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_states_across_pages_and_in_dirty_ones(name, program, opened, scattered, chunked):
+    """Whatever pages held before, and wherever one goes back to: each token gives the bits it gave in its turn."""
+    model, ids, ([table], pages) = program(name), prompt(21, 70), scattered(22, 70)
+    clean, dirty = opened(model, pages), opened(model, pages)
+    for buffer in (*dirty.memory.keys, *dirty.memory.values):
+        dirty.device.write(buffer, np.full(buffer.size // 4, np.nan, np.float32))
+    whole = chunked(clean, ids, len(ids), table)
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    assert np.array_equal(chunked(dirty, ids, 13, table), whole)
+    for at in (69, 66, 64, 63, 48, 47, 31, 18, 17, 16, 15, 2, 1, 0):
+        alone = dirty.forward(Batch.single(ids[at : at + 1], at, table))
+        assert np.array_equal(alone[0], whole[at]), at
+    assert np.array_equal(chunked(dirty, ids, 1, table), whole), "and on from there, token by token"
+
+
+def test_latents_past_a_split_and_in_dirty_pages(program, opened, scattered, chunked):
+    """One row for all heads, of which what fills whole units is read too: zeros, whatever its page held before."""
+    model, ids, ([table], pages) = program(LATENT), prompt(17, SPLIT + 6), scattered(18, SPLIT + 6)
+    clean, dirty = opened(model, pages), opened(model, pages)
+    for buffer in dirty.memory.keys:
+        dirty.device.write(buffer, np.full(buffer.size // 4, np.nan, np.float32))
+    whole = chunked(clean, ids, len(ids), table)
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    assert np.array_equal(chunked(dirty, ids, 50, table), whole)
+    for at in (0, 15, 16, SPLIT - 1, SPLIT, SPLIT + 5):
+        assert np.array_equal(clean.forward(Batch.single(ids[at : at + 1], at, table))[0], whole[at]), at
 
 
 def test_a_sequence_gone_wrong(program, opened, scattered, chunked):

@@ -39,6 +39,7 @@ def apart(opened, program, pages, ids, table) -> float:
     [
         ("llama", 100, 5, 1, 20, 92, 317, T.F16),
         ("llama", 66, 2, 1, 32, 45, 31, T.F32),
+        ("llama", 64, 9, 1, 4, 32, 31, T.F16),  # more query heads than a workgroup of attention does
         ("qwen2", 64, 4, 2, 16, 90, 1000, T.BF16),
         ("qwen3", 96, 3, 3, 32, 68, 33, T.F16),
         ("gemma2", 36, 3, 1, 12, 45, 317, T.BF16),
@@ -53,15 +54,14 @@ def test_ragged(shape, opened, scattered):
 
 
 @pytest.mark.parametrize(
-    "always",
+    ("architecture", "always"),
     [
-        {"attn_v": T.Q6_K, "ffn_down": T.Q5_K},  # v a stream of its own
-        {"attn_k": T.F16, "attn_v": T.Q8_0, "ffn_up": T.Q5_0},  # three streams; gate and up apart
-        {"attn_q": T.Q4_0, "ffn_gate": T.Q2_K, "attn_output": T.Q3_K},
+        ("llama", {"attn_v": T.Q6_K, "ffn_down": T.Q5_K}),  # v a stream of its own
+        ("qwen3", {"attn_k": T.F16, "attn_v": T.Q8_0, "ffn_up": T.Q5_0}),  # three streams; gate and up apart
+        ("llama", {"attn_q": T.Q4_0, "ffn_gate": T.Q2_K, "attn_output": T.Q3_K}),
     ],
     ids=["v", "k-v-up", "q-gate"],
 )
-@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
 def test_mixed_types(architecture, always, opened, scattered):
     [table], pages = scattered(3, LENGTH)
     ids = np.random.default_rng(4).integers(0, 320, LENGTH).astype(np.int32)

@@ -1,12 +1,15 @@
 //# Logits of the output rows, and the best of each tile (lowest token on ties).
 //% macro bindings()
+//% if normed
 @group(0) @binding(3) var<storage, read> sums: array<f32>;              // [token, partials]
+//% endif
 @group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read_write> logits: array<f32>;      // [slot, vocabulary]
 @group(0) @binding(6) var<storage, read_write> best: array<vec2<u32>>;  // [slot, tile] (value's bits, token)
 fn capped(v: f32) -> f32 {
   let s = v * dims.scale;
-  if (dims.softcap > 0.0) { return dims.softcap * tanh(clamp(s / dims.softcap, -15.0, 15.0)); }
+  let number = (bitcast<u32>(s) & 0x7fffffffu) <= 0x7f800000u;  // a clamp may take what is none for one
+  if (dims.softcap > 0.0 && number) { return dims.softcap * tanh(clamp(s / dims.softcap, -15.0, 15.0)); }
   return s;
 }
 //% endmacro

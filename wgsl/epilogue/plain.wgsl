@@ -9,7 +9,7 @@
 ${token}
 //% endmacro
 //% macro finish(t)
-if (owned) {
+if (owned${t}) {
 //% for v in range(R // 4)
   y[token${t} * dims.y_stride + row / 4u + ${v}u] = z${t}_${v};
 //% endfor

@@ -24,4 +24,10 @@ struct Dims {
   partials_out: u32, // partial results (tiles) a head output has
   units: u32,        // units of 32 elements of a row of x
   windowed: u32,     // 1: the layer's pages are those of the window group
+  expert0: u32,      // first expert of this stream
+  experts: u32,      // experts of this stream
+  tiles: u32,        // tiles of an expert in it
+  spread: u32,       // pairs of row and rank that read one row of x
+  head_in: u32,      // vec4s from one head's part of an input row to the next
+  head_out: u32,     // vec4s from one head's part of an output row to the next
 }

@@ -17,6 +17,10 @@
 ${moved(word("q", j, (k % 16) // 4), shift, 0, 15)}
 //% endif
 //% endmacro
+//# the same nibble in two's complement, as f32
+//% macro signed_nibble(j, k)
+f32(extractBits(bitcast<i32>(${word("q", j, (k % 16) // 4)}), ${8 * (k % 4) + 4 * (k // 16)}u, 4u))
+//% endmacro
 //# element k of a plane of `bits`-bit fields in element order, shifted to bit `to`
 //% macro field(plane, j, k, bits, to)
 ${moved(word(plane, j, k * bits // 32), k * bits % 32, to, (2 ** bits - 1) * 2 ** to)}

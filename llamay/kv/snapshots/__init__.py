@@ -2,7 +2,7 @@
 
 from llamay.kv.snapshots.folder import Folder, Saved, Survey
 from llamay.kv.snapshots.manifest import Manifest, Origin, Run, Shape, State
-from llamay.kv.snapshots.parting import Parting, parting
+from llamay.kv.snapshots.parting import Parting, compared, parting
 from llamay.kv.snapshots.reader import verify
 from llamay.kv.snapshots.restore import Restored, obstacle, restore
 from llamay.kv.snapshots.save import Label, Recording, origin_of, record, save
@@ -21,6 +21,7 @@ __all__ = [
     "Shape",
     "State",
     "Survey",
+    "compared",
     "export",
     "import_file",
     "obstacle",

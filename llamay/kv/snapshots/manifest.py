@@ -20,7 +20,7 @@ VERSION = 1
 HEAD = struct.Struct("<8sII32s")  # magic, version, length, SHA-256 of all that but the magic, and of the body
 MAGIC = b"LLAMAYCX"
 MOST_BYTES = 64 << 20  # of a body
-MOST_PAGE_BYTES = 256 << 20
+MOST_PAGE_BYTES = 512 << 20
 MOST_STATE_BYTES = 4 << 20
 DEEPEST_STATE = 16
 MOST_GROUPS = 2
@@ -34,13 +34,15 @@ State = dict[str, Any]  # of samplers and constraints: what JSON can say, by the
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One page group: bytes of a page, and the window of its layers in tokens (0: they see all)."""
+    """One page group: bytes of a page (0: it has no layers), and the window of its layers in tokens (0: they see all)."""
 
-    page_bytes: Annotated[int, msgspec.Meta(ge=1, le=MOST_PAGE_BYTES)]
+    page_bytes: Annotated[int, msgspec.Meta(ge=0, le=MOST_PAGE_BYTES)]
     span: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
 
     def first(self, position: int) -> int:
-        """The first page that computing `position` needs."""
+        """The first page that computing `position` needs; of pages without bytes none is."""
+        if not self.page_bytes:
+            return sized(position)
         return max(0, position - self.span + 1) // PAGE if self.span else 0
 
 
@@ -89,7 +91,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def usable(self, tokens: int) -> bool:
         """Whether the pages hold all that going on from the first `tokens` tokens needs."""
         shapes = zip(self.origin.groups, self.runs, strict=True)
-        return tokens <= self.held and all(run.first <= shape.first(tokens) for shape, run in shapes)
+        return tokens <= self.held and all(
+            run.first <= shape.first(tokens) for shape, run in shapes if shape.page_bytes
+        )
 
 
 def checked(manifest: Manifest) -> Manifest:

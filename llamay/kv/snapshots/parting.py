@@ -1,6 +1,7 @@
 """Where two contexts part: how many tokens they share, and the texts from there on."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from llamay.kv.snapshots.manifest import Manifest
@@ -24,15 +25,26 @@ class Parting:
 
 def parting(left: Manifest, right: Manifest) -> Parting:
     """Compares two saved contexts, by tokens, by their pages' digests and by the texts saved with them."""
-    same = common(left.tokens, right.tokens)
-    ours, theirs = set(left.digests()), set(right.digests())
+    return compared(
+        (left.tokens, right.tokens), (left.text, right.text), (set(left.digests()), set(right.digests()))
+    )
+
+
+def compared(
+    tokens: tuple[Sequence[int], Sequence[int]],
+    texts: tuple[str, str],
+    pages: tuple[AbstractSet[object], AbstractSet[object]],
+) -> Parting:
+    """Compares two contexts by their tokens, texts and pages."""
+    left, right = tokens
+    same = common(left, right)
     return Parting(
         common=same,
-        tokens=(len(left.tokens), len(right.tokens)),
-        rest=(left.tokens[same:], right.tokens[same:]),
-        texts=_texts(left.text, right.text),
-        shared=len(ours & theirs),
-        pages=(len(ours), len(theirs)),
+        tokens=(len(left), len(right)),
+        rest=(tuple(left[same:]), tuple(right[same:])),
+        texts=_texts(*texts),
+        shared=len(pages[0] & pages[1]),
+        pages=(len(pages[0]), len(pages[1])),
     )
 
 

@@ -55,7 +55,7 @@ def verify(folder: Folder, manifest: Manifest, tokens: int | None = None) -> Non
 def _pieces(manifest: Manifest, tokens: int) -> Iterator[tuple[int, int, tuple[str, ...]]]:
     """Group, first page and digests of each chunk."""
     for group, (shape, run) in enumerate(zip(manifest.origin.groups, manifest.runs, strict=True)):
-        step = max(1, CHUNK // shape.page_bytes)
+        step = max(1, CHUNK // max(1, shape.page_bytes))
         end = sized(tokens)
         for first in range(shape.first(tokens), end, step):
             yield group, first, run.pages[first - run.first : min(first + step, end) - run.first]

@@ -46,7 +46,8 @@ class Recording:
         self.origin = origin
         self.tokens = (*context.tokens, *pending)
         self.held = context.position
-        self.firsts = [table.first for table in context.tables]
+        shapes = zip(origin.groups, context.tables, strict=True)
+        self.firsts = [table.first if shape.page_bytes else sized(self.held) for shape, table in shapes]
         self.writer = Writer(folder, origin.groups)
 
     def __enter__(self) -> Self:
@@ -91,6 +92,8 @@ def record(
     recording = Recording(folder, origin, context, pending)
     try:
         for group, (shape, table) in enumerate(zip(origin.groups, context.tables, strict=True)):
+            if not shape.page_bytes:
+                continue
             pages = table.cut(sized(context.position)).live.tolist()
             step = max(1, CHUNK // shape.page_bytes)
             for start in range(0, len(pages), step):

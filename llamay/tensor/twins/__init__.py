@@ -6,27 +6,61 @@ checked against, float32 as the NumPy executor.  `T` tokens, `H` hidden size, `h
 
 from llamay.tensor.twins.attention import SPLIT, Partial, attention, attention_combine
 from llamay.tensor.twins.cache import halves, shrink
-from llamay.tensor.twins.linear import activate, embed, head, linear, norm_add, residual, rms_norm, softcap
+from llamay.tensor.twins.experts import expert_add, group_pairs, route, standing, weighed
+from llamay.tensor.twins.latent import latent_store
+from llamay.tensor.twins.linear import (
+    activate,
+    activated,
+    embed,
+    head,
+    layer_norm,
+    linear,
+    norm,
+    norm_add,
+    raised,
+    residual,
+    rms_norm,
+    silu,
+    softcap,
+)
+from llamay.tensor.twins.pool import pool
 from llamay.tensor.twins.rope import rope, rope_store, rotation
 from llamay.tensor.twins.sampling import pick
+from llamay.tensor.twins.scan import advance, convolve, scan, softplus
 
 __all__ = [
     "SPLIT",
     "Partial",
     "activate",
+    "activated",
+    "advance",
     "attention",
     "attention_combine",
+    "convolve",
     "embed",
+    "expert_add",
+    "group_pairs",
     "halves",
     "head",
+    "latent_store",
+    "layer_norm",
     "linear",
+    "norm",
     "norm_add",
     "pick",
+    "pool",
+    "raised",
     "residual",
     "rms_norm",
     "rope",
     "rope_store",
     "rotation",
+    "route",
+    "scan",
     "shrink",
+    "silu",
     "softcap",
+    "softplus",
+    "standing",
+    "weighed",
 ]

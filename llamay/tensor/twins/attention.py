@@ -33,17 +33,21 @@ def attention(
     product: Product = np.matmul,
     key_scales: NDArray[np.float32] | None = None,
     value_scales: NDArray[np.float32] | None = None,
+    bias: Real | None = None,
 ) -> Partial:
     """One split: q [kv_heads, rows, hd] (scaled), keys [kv_heads, hd, S], values [kv_heads, S, hd].
 
     `visible` [rows, S] says which positions a row sees (None: all).  A row that sees nothing here
     gets a peak of -3e38, so that combining adds exactly nothing.  Scales [kv_heads, S] multiply
-    the keys or values of a position, where its page holds bytes.
+    the keys or values of a position, where its page holds bytes.  `bias` [kv_heads, rows, S] is
+    added to the scores.
     """
     scores = product(q, keys)
     if key_scales is not None:
         scores = scores * key_scales[:, None]
     scores = softcap(scores, cap)
+    if bias is not None:
+        scores = scores + bias
     if visible is not None:
         scores = np.where(visible, scores, scores.dtype.type(MASKED))
     peak = scores.max(axis=-1, keepdims=True)
@@ -54,13 +58,17 @@ def attention(
     return Partial(peak, total, product(weights, values))
 
 
-def attention_combine(partials: Sequence[Partial]) -> Real:
-    """The softmax over all splits [kv_heads, rows, hd], summed in ascending order of positions."""
-    if len(partials) == 1:
+def attention_combine(partials: Sequence[Partial], sinks: Real | None = None) -> Real:
+    """The softmax over all splits [kv_heads, rows, hd], summed in ascending order of positions.
+
+    `sinks` [kv_heads, rows, 1] are logits that take part in the softmax and lead to no value.
+    """
+    if len(partials) == 1 and sinks is None:
         only: Real = partials[0].value / partials[0].total
         return only
-    peak = np.maximum.reduce([partial.peak for partial in partials])
-    total, value = np.zeros_like(peak), np.zeros_like(partials[0].value)
+    peak = np.maximum.reduce([partial.peak for partial in partials] + ([] if sinks is None else [sinks]))
+    total = np.zeros_like(peak) if sinks is None else np.exp(sinks - peak)
+    value = np.zeros_like(partials[0].value)
     for partial in partials:
         weight = np.exp(partial.peak - peak)
         total += weight * partial.total

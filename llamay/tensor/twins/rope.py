@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.tensor.program import Qkv, Rope
+from llamay.tensor.program import HeadNorms, Norm, Qkv, Rope
 from llamay.tensor.twins.cache import halves, shrink
-from llamay.tensor.twins.linear import Real, rms_norm
+from llamay.tensor.twins.linear import Real, layer_norm, norm
 
 
 def rotation(positions: NDArray[np.int32], rope: Rope, dtype: type[np.floating[Any]]) -> tuple[Real, Real]:
@@ -47,18 +47,26 @@ def rope_store(
     """
     heads = y.reshape(len(y), -1, op.head_dim)
     q, k, v = np.split(heads, [op.heads, op.heads + op.kv_heads], axis=1)
-    if op.q_norm is not None:
-        q = rms_norm(q, op.q_norm.weight, op.q_norm.eps)
-    if op.k_norm is not None:
-        k = rms_norm(k, op.k_norm.weight, op.k_norm.eps)
+    q, k = head_normed(q, op.q_norm, op.head_norms), head_normed(k, op.k_norm, op.head_norms)
     if turn is not None:
         q, k = rope(q, *turn), rope(k, *turn)
-    keys[:, :, slots] = _kept(k, keys, slots, key_scales, one_bit).transpose(1, 2, 0)
-    values[:, slots] = _kept(v, values, slots, value_scales, one_bit).transpose(1, 0, 2)
+    keys[:, :, slots] = kept(k, keys, slots, key_scales, one_bit).transpose(1, 2, 0)
+    values[:, slots] = kept(v, values, slots, value_scales, one_bit).transpose(1, 0, 2)
     return q * op.scale
 
 
-def _kept(
+def head_normed(x: Real, how: Norm | None, of: HeadNorms) -> Real:
+    """x [T, heads, hd] through a norm of q or k; see Qkv.head_norms."""
+    if how is None:
+        return x
+    if of == "all":
+        return norm(x.reshape(len(x), -1), how).reshape(x.shape)
+    if of == "layer":
+        return layer_norm(x, how.weight.reshape(x.shape[1:]), None, how.eps)
+    return norm(x, how)
+
+
+def kept(
     x: Real, pages: NDArray[Any], slots: NDArray[np.int64], scales: NDArray[np.float32] | None, one_bit: bool
 ) -> NDArray[Any]:
     """x [T, kv_heads, hd] as the pages keep it; its scales go to theirs at once."""

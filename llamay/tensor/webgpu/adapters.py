@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from llamay.errors import NoAdapter
+from llamay.tensor.webgpu.cdecl import quicken
 
 BACKENDS = ("Vulkan", "Metal", "D3D12")  # OpenGL lacks what the kernels need
 RANKS = ("DiscreteGPU", "IntegratedGPU", "VirtualGPU", "Unknown", "CPU")  # preferred first
@@ -64,9 +65,11 @@ def adapters() -> tuple[Adapter, ...]:
     """
     try:
         import wgpu
+        from wgpu.backends.wgpu_native import ffi
         from wgpu.backends.wgpu_native.extras import set_instance_extras
     except (ImportError, OSError, RuntimeError) as error:
         raise NoAdapter(f"wgpu cannot be loaded ({error}); `pip install --force-reinstall wgpu` brings it") from error
+    quicken(ffi)
     _thread_lavapipe()
     with _runtime_folder():
         # without OpenGL the list is made in 0.05 s instead of 0.4

@@ -17,11 +17,12 @@ from llamay.errors import OutOfMemory
 from llamay.tensor import room
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import CacheFormat
-from llamay.tensor.program import Program, Qkv
+from llamay.tensor.program import Embed, Latent, Program, Qkv
 from llamay.tensor.webgpu.adapters import Adapter
-from llamay.tensor.webgpu.device import STORAGE, TEXELS, Buffer, Device, Texture
+from llamay.tensor.webgpu.device import STORAGE, Device
 from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.state import StateLayout
+from llamay.tensor.webgpu.storage import Buffer, Rows, Texture
 
 OVERHEAD = 96 << 20  # bytes for pipelines, the driver's own buffers and what is in flight while loading
 SHARED = 0.75  # of the machine's memory that an adapter without memory of its own takes at most
@@ -63,22 +64,22 @@ class Counter(Device):
 
     def __init__(self, device: Device) -> None:
         self.adapter, self.limits, self.launch = device.adapter, device.limits, device.launch
-        self.allocated = 0
+        self.allocated, self.tables = 0, {}
 
     def buffer(self, size: int, usage: int = STORAGE) -> Buffer:
         size = max(16, (size + 3) & ~3)
         self.allocated += size
         return Buffer(None, 0, size)
 
-    def texture(self, size: int) -> Texture:
-        size = -(-size // (16 * TEXELS)) * 16 * TEXELS
+    def texture(self, size: int, format: str = "") -> Texture:
+        size = max(16, -(-size // 16) * 16)
         self.allocated += size
         return Texture(None, None, size)
 
-    def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
+    def write(self, buffer: Rows, data: NDArray[Any], offset: int = 0) -> None:
         pass
 
-    def fill(self, size: int, pieces: Iterator[NDArray[np.uint8]]) -> Buffer | Texture:
+    def fill(self, size: int, parts: Iterator[NDArray[np.uint8]]) -> Rows:
         return self.texture(size) if self.launch.textures else self.buffer(size)
 
 
@@ -89,8 +90,12 @@ def need(
     counter = Counter(device)
     memory = Memory(counter, program, rows, pages, layout, window_pages, cache)
     for op in program.operations:
-        if isinstance(op, Qkv):
+        if isinstance(op, Qkv | Latent):
             memory.turns(op.rope)
+        if isinstance(op, Embed):
+            for table in (op.positions, op.kinds):
+                if table is not None:
+                    memory.table(table)
     growing = [layer for layer in range(len(memory.keys)) if layer not in memory.windowed]
     return Need(
         weights=memory.weight_bytes,

@@ -77,6 +77,7 @@ def _shape(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
         "KL": tile.k_lanes,
         "G": format.group,
         "units": format.units,
+        "points": format.points,
         "block": block_vectors(format, tile),
         "head_vectors": plane_vectors(format.head, tile),
         "unit_vectors": plane_vectors(format.unit, tile),
@@ -126,6 +127,7 @@ def linear(
         "bias": bias,
         "normed": normed,
         "sums": format.sums,
+        "ragged": format.ragged,
         "broadcast": launch.broadcast,
         "log2_KL": tile.k_lanes.bit_length() - 1,
         "head": _views(format.head, tile),
@@ -138,13 +140,17 @@ def linear(
     }
 
 
-def embed(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
-    """The choices of `embed.wgsl`."""
+def embed(
+    type: TensorType, launch: Launch, tile: Tile, *, positions: bool = False, kinds: bool = False
+) -> dict[str, Choice]:
+    """The choices of `embed.wgsl`; `positions`, `kinds`: with a vector for each position, for each kind of token."""
     format = FORMATS[type]
     access = _Dynamic(format.head, format.unit, tile)
     return {
         **_shape(type, launch, tile),
         "height": tile.height,
+        "positions": positions,
+        "kinds": kinds,
         "loads": tuple(access.loads),
         "word": access.word,
         "half": access.half,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from llamay.errors import DeviceError, OutOfMemory
 from llamay.tensor.webgpu.adapters import Adapter
 from llamay.tensor.webgpu.launch import LAUNCHES, Launch, launch_for
+from llamay.tensor.webgpu.storage import LINE, TEXELS, Buffer, Rows, Texture, copy_out, pieces
 from llamay.tensor.webgpu.watch import DEPTH, Watch
 from llamay.wgsl import Choice, compose
 
@@ -26,40 +27,25 @@ PORTABLE = {  # what WebGPU promises everywhere
     "max-compute-workgroup-size-x": 256,
     "max-compute-workgroups-per-dimension": 65535,
     "max-texture-dimension-2d": 8192,
+    "max-storage-textures-per-shader-stage": 4,
 }
 UPLOAD = 8 << 20  # bytes a submit while filling a buffer: one huge write doubles the resident memory
 STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+IMAGE = wgpu.TextureUsage.STORAGE_BINDING | wgpu.TextureUsage.COPY_DST | wgpu.TextureUsage.COPY_SRC
+IMAGES = 5  # textures that one kernel binds at most: weights, rows, queries, keys and values
+UNIFORM = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
 SOFTWARE_DEPTH = 2  # submissions on their way: what was submitted is worked off whatever a person interrupts
-TEXELS = 1024  # vec4s of a texture's row
-_BINDING = re.compile(r"@binding\((\d+)\)\s*var(?:<(uniform|storage,\s*read_write|storage,\s*read)>)?\s*(\w+)\s*:")
+_BINDING = re.compile(
+    r"@binding\((\d+)\)\s*var(?:<(uniform|storage,\s*read_write|storage,\s*read)>)?\s*(\w+)\s*:\s*(texture\w*<[\w, ]+>)?"
+)
 _LAYOUTS: dict[str, dict[str, Any]] = {
     "uniform": {"buffer": {"type": "uniform"}},
     "storage,read": {"buffer": {"type": "read-only-storage"}},
     "storage,read_write": {"buffer": {"type": "storage"}},
-    "": {"texture": {"sample_type": "uint", "view_dimension": "2d"}},
+    "texture_storage_2d<rgba32uint,read>": {"storage_texture": {"access": "read-only", "format": "rgba32uint"}},
+    "texture_storage_2d<rgba32float,read>": {"storage_texture": {"access": "read-only", "format": "rgba32float"}},
+    "texture_storage_2d<rgba32float,write>": {"storage_texture": {"access": "write-only", "format": "rgba32float"}},
 }
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
-    """A window of device memory."""
-
-    handle: Any
-    offset: int
-    size: int
-
-    def window(self, offset: int, size: int) -> "Buffer":
-        """Bytes [offset, offset + size) of this window."""
-        return Buffer(self.handle, self.offset + offset, size)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Texture:
-    """vec4<u32>s laid row by row, TEXELS a row."""
-
-    handle: Any
-    view: Any
-    size: int  # bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,6 +81,7 @@ class Device:
         self.watch = Watch(adapter.name, self.handle, SOFTWARE_DEPTH if adapter.software else DEPTH)
         self.allocated = 0  # bytes of all buffers alive
         self.proven: set[Kernel] = set()  # whose numbers the self-test found right here
+        self.tables: dict[Any, Buffer] = {}  # what kernels of a tensor type look up, by type
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._layouts: dict[tuple[Any, ...], Any] = {}
         self._owned: list[Any] = []
@@ -102,6 +89,8 @@ class Device:
         if launch is None:
             found = launch_for(subgroup, software=adapter.software, least=adapter.subgroups[0])
             launch = LAUNCHES["portable"] if portable else found
+        if launch.textures and limits["max-storage-textures-per-shader-stage"] < IMAGES:
+            launch = replace(launch, textures=False)
         self.launch: Launch = launch
 
     @property
@@ -136,75 +125,67 @@ class Device:
         self.write(buffer, data)
         return buffer
 
-    def texture(self, size: int) -> Texture:
-        """A texture of at least `size` bytes; `write_rows` fills it."""
-        rows = -(-size // (16 * TEXELS))
-        usage = wgpu.TextureUsage.TEXTURE_BINDING | wgpu.TextureUsage.COPY_DST
+    def texture(self, size: int, format: str = "rgba32uint") -> Texture:
+        """A zeroed texture of at least `size` bytes; `write` fills it."""
+        size = max(16, -(-size // 16) * 16)
         self.check()
-        with self._making(f"a texture of {16 * TEXELS * rows:,} bytes"):
-            handle = self.handle.create_texture(size=(TEXELS, rows, 1), format="rgba32uint", usage=usage)
+        with self._making(f"a texture of {size:,} bytes"):
+            handle = self.handle.create_texture(size=(TEXELS, -(-size // LINE), 1), format=format, usage=IMAGE)
         self._owned.append(handle)
-        self.allocated += 16 * TEXELS * rows
-        return Texture(handle, handle.create_view(), 16 * TEXELS * rows)
+        self.allocated += size
+        return Texture(handle, handle.create_view(), size)
 
-    def write_rows(self, texture: Texture, row: int, data: NDArray[np.uint8]) -> None:
-        """Fills whole rows of a texture from `row` on; data is a multiple of a row."""
-        rows = data.nbytes // (16 * TEXELS)
-        self.check()
-        with self._making("the staging of a write"):
-            self.queue.write_texture(
-                {"texture": texture.handle, "mip_level": 0, "origin": (0, row, 0)},
-                data,
-                {"offset": 0, "bytes_per_row": 16 * TEXELS, "rows_per_image": rows},
-                (TEXELS, rows, 1),
-            )
-        self.flush()
+    def rows(self, size: int) -> Rows:
+        """Zeroed memory of `size` bytes for rows that linears read, of the kind from which the launch class reads fastest."""
+        if self.launch.textures and size <= LINE * self.limits["max-texture-dimension-2d"]:
+            return self.texture(size, "rgba32float")
+        return self.buffer(size)
 
-    def fill(self, size: int, pieces: Iterator[NDArray[np.uint8]]) -> Buffer | Texture:
-        """Memory of `size` bytes for weights, in the kind the launch class reads, written piece by piece."""
-        if not self.launch.textures:
-            buffer, at = self.buffer(size), 0
-            for piece in pieces:
-                self.write(buffer, piece, at)
-                self.flush()
-                at += piece.nbytes
-            return buffer
-        texture, row, rest = self.texture(size), 0, np.zeros(0, np.uint8)
-        for piece in pieces:
-            data = np.concatenate([rest, piece]) if rest.size else piece
-            whole = data.nbytes // (16 * TEXELS)
-            if whole:
-                self.write_rows(texture, row, data[: whole * 16 * TEXELS])
-            row, rest = row + whole, data[whole * 16 * TEXELS :]
-        if rest.size:
-            self.write_rows(texture, row, np.concatenate([rest, np.zeros(-rest.nbytes % (16 * TEXELS), np.uint8)]))
-        return texture
+    def fill(self, size: int, parts: Iterator[NDArray[np.uint8]]) -> Rows:
+        """Memory of `size` bytes for weights, in the kind the launch class reads, written part by part."""
+        memory, at = self.texture(size) if self.launch.textures else self.buffer(size), 0
+        for part in parts:
+            self.write(memory, part, at)
+            self.flush()
+            at += part.nbytes
+        return memory
 
-    def write(self, buffer: Buffer, data: NDArray[Any], offset: int = 0) -> None:
-        """Copies bytes into a buffer, in pieces so that the staging memory stays small."""
+    def write(self, buffer: Rows, data: NDArray[Any], offset: int = 0) -> None:
+        """Copies bytes into memory, in pieces so that the staging memory stays small; what a texture takes are whole vec4s."""
         flat = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        if flat.nbytes % 4:
-            flat = np.concatenate([flat, np.zeros(-flat.nbytes % 4, np.uint8)])
+        whole = 16 if isinstance(buffer, Texture) else 4
+        if flat.nbytes % whole:
+            flat = np.concatenate([flat, np.zeros(-flat.nbytes % whole, np.uint8)])
         self.check()
         for start in range(0, flat.nbytes, UPLOAD):
             piece = flat[start : start + UPLOAD]
             with self._making("the staging of a write"):
-                self.queue.write_buffer(buffer.handle, buffer.offset + offset + start, piece)
+                self._write(buffer, piece, offset + start)
             if flat.nbytes > UPLOAD:
                 self.flush()
+
+    def _write(self, memory: Rows, data: NDArray[np.uint8], offset: int) -> None:
+        if isinstance(memory, Buffer):
+            self.queue.write_buffer(memory.handle, memory.offset + offset, data)
+            return
+        for done, origin, extent in pieces(offset, data.nbytes):
+            place = {"texture": memory.handle, "mip_level": 0, "origin": origin}
+            lines = {"offset": done, "bytes_per_row": LINE, "rows_per_image": extent[1]}
+            self.queue.write_texture(place, data, lines, extent)
 
     def flush(self) -> None:
         """Submits what is queued and waits, so that staging memory is given back."""
         self.watch.idle()
 
-    def read(self, buffer: Buffer, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
+    def read(self, buffer: Rows, dtype: Any, count: int, offset: int = 0) -> NDArray[Any]:
         """Waits for the device and returns `count` values from byte `offset`; for tests and loading, not for the loop."""
         size = count * np.dtype(dtype).itemsize
-        whole = (size + 3) & ~3
+        aligned = 16 if isinstance(buffer, Texture) else 4
+        whole = -(-size // aligned) * aligned
         staging = self.buffer(whole, wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
         try:
             encoder = self.handle.create_command_encoder()
-            encoder.copy_buffer_to_buffer(buffer.handle, buffer.offset + offset, staging.handle, 0, whole)
+            copy_out(encoder, buffer, offset, staging, 0, whole)
             self.watch.wait(self.submit(encoder, staging.handle))
             return np.frombuffer(staging.handle.read_mapped(0, whole), dtype, count)
         finally:
@@ -216,19 +197,21 @@ class Device:
         key = (name, *sorted((k, str(v)) for k, v in choices.items() if isinstance(v, int | float | str)))
         if key not in self._kernels:
             shown = [str(choices[name]) for name in ("format", "epilogue", "MT", "key_format") if name in choices]
+            shown += ["of experts"] * (choices.get("experts") is True)
             kernel = self.compile(name, compose(name, **choices))
             self._kernels[key] = replace(kernel, label=" ".join([name, *shown]))
         return self._kernels[key]
 
     def compile(self, name: str, text: str) -> Kernel:
         """Compiles WGSL whose entry point is `name`, with the layout its bindings declare."""
-        found = [(int(n), kind.replace(" ", ""), var) for n, kind, var in _BINDING.findall(text)]
+        found = [(int(n), (kind or texture).replace(" ", ""), var) for n, kind, var, texture in _BINDING.findall(text)]
         shape = tuple((number, kind) for number, kind, _ in found)
         if shape not in self._layouts:
             entries = [
                 {"binding": number, "visibility": wgpu.ShaderStage.COMPUTE, **_LAYOUTS[kind]} for number, kind in shape
             ]
-            self._layouts[shape] = self.handle.create_bind_group_layout(entries=entries)
+            with self._making(f"the bindings of {name}"):
+                self._layouts[shape] = self.handle.create_bind_group_layout(entries=entries)
         layout = self._layouts[shape]
         try:
             module = self.handle.create_shader_module(code=text)
@@ -237,10 +220,11 @@ class Device:
                 compute={"module": module, "entry_point": name},
             )
         except wgpu.GPUError as error:
+            self.watch.alive()
             raise DeviceError(f"{self.name} refuses the kernel {name}: {error}") from error
         return Kernel(name, pipeline, layout, {var: number for number, _, var in found})
 
-    def bind(self, kernel: Kernel, **buffers: "Buffer | Texture") -> Any:
+    def bind(self, kernel: Kernel, **buffers: Rows) -> Any:
         """A bind group of `kernel` with a buffer for each of its bindings, by name."""
         if kernel.bindings.keys() != buffers.keys():
             odd = sorted(kernel.bindings.keys() ^ buffers.keys())
@@ -248,7 +232,8 @@ class Device:
         entries = [
             {"binding": number, "resource": _resource(buffers[name])} for name, number in kernel.bindings.items()
         ]
-        return self.handle.create_bind_group(layout=kernel.layout, entries=entries)
+        with self._making(f"a bind group of {kernel.name}"):
+            return self.handle.create_bind_group(layout=kernel.layout, entries=entries)
 
     def dispatch(self, commands: Sequence[tuple[Kernel, Any, tuple[int, int, int]]]) -> None:
         """Runs (kernel, bind group, workgroups) in order, in one pass; does not wait."""
@@ -265,7 +250,7 @@ class Device:
         """Queues what an encoder recorded: see `Watch.submit`."""
         return self.watch.submit(encoder, reads, done)
 
-    def release(self, buffers: "Sequence[Buffer | Texture]") -> None:
+    def release(self, buffers: Sequence[Rows]) -> None:
         """Gives buffers' memory back; the device must be done with them."""
         for buffer in buffers:
             if buffer.handle in self._owned:
@@ -320,7 +305,7 @@ class Guest(Device):
 
     def __init__(self, host: Device) -> None:
         self.__dict__.update(host.__dict__)
-        self._owned = []
+        self._owned, self.tables = [], {}
         self.allocated = 0
 
     def close(self) -> None:

@@ -4,14 +4,16 @@ import numpy as np
 import wgpu
 
 from llamay.errors import OutOfMemory
-from llamay.tensor.webgpu.device import Buffer, Device
+from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.storage import Buffer
 
 STEP = 256  # bytes from one slot to the next: the portable alignment of uniforms
 FLOATS = frozenset({"eps", "scale", "softcap"})
 FIELDS = (  # in the order of wgsl/include/dims.wgsl
     "steps", "rows", "row0", "tile0", "x_stride", "y_stride", "partials", "width", "eps", "scale", "softcap",
     "heads", "kv_heads", "head_dim", "rope_half", "window", "rows_at", "outputs_at", "ring_at", "slots",
-    "vocabulary", "partials_out", "units", "windowed",
+    "vocabulary", "partials_out", "units", "windowed", "expert0", "experts", "tiles", "spread",
+    "head_in", "head_out",
 )  # fmt: skip
 
 

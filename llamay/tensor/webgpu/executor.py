@@ -14,15 +14,16 @@ from llamay.errors import ContextFull, OutOfMemory, UsageError
 from llamay.sample import Sampling
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import cache_format
-from llamay.tensor.program import Head, Program
-from llamay.tensor.webgpu import budget
+from llamay.tensor.program import Head, Pool, Program
+from llamay.tensor.webgpu import batches, budget, latent, mixture, scan
+from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Device, Guest
 from llamay.tensor.webgpu.encode import Encoder
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.pace import Pace, Piece, Step, Stretch
 from llamay.tensor.webgpu.pages import PageMover
-from llamay.tensor.webgpu.plan import Command, Plan
+from llamay.tensor.webgpu.plan import Plan
 from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.selftest import SelfTest
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, TAKEN_AT, StateLayout
@@ -68,9 +69,12 @@ class WebGPUExecutor:
         self.name = device.name
         self.notes: tuple[str, ...] = ()  # what the person should know of how it was opened
         self.tuning = defaults(device.launch)  # or what was measured, and is in the launch already
-        self.numerics = f"{device.launch.numerics}.{kv}"
-        height = max(device.launch.tokens)
-        self.rows = -(-rows // height) * height
+        self.numerics = f"{device.launch.numerics}.{kv}{program.reading}"
+        self._height = max(device.launch.tokens)  # rows that the largest workgroups do together
+        rows = -(-rows // self._height) * self._height
+        bounds = mixture.rows_within, latent.rows_within, scan.rows_within
+        most = min(within(device, program) for within in bounds)
+        self.rows = min(rows, max(1, most // self._height) * self._height)
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))
         parts = (program, self.rows, pages, self.layout, window_pages, cache_format(kv))
@@ -84,9 +88,10 @@ class WebGPUExecutor:
         self.selftest = SelfTest(self.plan)
         self.selftest.start()
         self.pace = Pace(device.adapter)
-        bodies = [at for at, op in enumerate(program.operations) if not isinstance(op, Head)]
+        bodies = [at for at, op in enumerate(program.operations) if not isinstance(op, Head | Pool)]
         dispatches = [c for at in bodies for c in self.plan.operation(at, 1, long=False)]
-        self._heaviest = max((c.load * c.x for c in dispatches), default=0)  # bytes of the largest dispatch
+        widest = device.launch.tokens[-1]  # bytes of the largest dispatch, of which experts need one for each pair
+        self._heaviest = max((c.load * c.x * (c.depth(widest) if c.used else 1) for c in dispatches), default=0)
         self.encoder = Encoder(device)
         self.sampler = Sampler(device, program.vocabulary, self.memory.logits, self.memory.state)
         self.meter = self.encoder.meter
@@ -106,22 +111,27 @@ class WebGPUExecutor:
         return self.rows if splits == 1 else min(self.rows, max(1, self.memory.split_rows // splits))
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:
-        """Logits [outputs, vocabulary] of the batch's output rows."""
-        self._check(batch)
-        chunks = self._chunks(batch, len(batch.tokens))
+        """Logits [outputs, vocabulary] of the batch's output rows, or their vectors [outputs, hidden]."""
+        batches.check(batch, self.program, self.memory.positions, self.pages, self.window_pages)
+        whole = self.program.both_ways  # in one step, however long that takes
+        chunks = self._chunks(batch, 0 if whole else len(batch.tokens))
+        if whole and len(chunks) > 1:
+            raise UsageError(f"{len(batch.tokens)} rows are to be read both ways; a step takes {chunks[0][1]} like these")
         self._prove(batch, chunks)
         self._write_tables(batch)
-        out = np.empty((len(batch.outputs), self.program.vocabulary), np.float32)
+        out = np.empty((len(batch.outputs), self.program.width), np.float32)
         for first, count in chunks:
             inside = np.flatnonzero((batch.outputs >= first) & (batch.outputs < first + count))
             self._write_rows(batch, first, count)
-            self._run([self._body(count, batch, first)])
+            work = [self._body(count, batch, first)]
             for at in range(0, len(inside), self.memory.slots):
                 group = inside[at : at + self.memory.slots]
                 self._write_outputs(batch.outputs[group] - first)
-                self._run([self._head(len(group), count)])
-                flat = self.device.read(self.memory.logits, np.float32, len(group) * self.program.vocabulary)
+                self._run([*work, self._head(len(group), count)])
+                work = []
+                flat = self.device.read(self.memory.logits, np.float32, len(group) * self.program.width)
                 out[group] = flat.reshape(len(group), -1)
+            self._run(work)
         self.device.check()
         return out
 
@@ -142,13 +152,13 @@ class WebGPUExecutor:
         """Queues steps that sample on the device; see the protocol."""
         if not 0 < steps <= RING:
             raise UsageError(f"a submission takes 1 to {RING} steps, not {steps}")
-        room = self._left if batch is None else self._steps_within(batch)
+        room = self._left if batch is None else batches.steps_within(batch, self.memory.positions)
         if steps > room:  # they would write where the next sequence's table says
-            raise ContextFull(f"{steps} steps were asked for; the page tables have room for {room}")
+            raise ContextFull(f"{steps} steps were asked for; the page tables and the context have room for {room}")
         self._left = room - steps
         work: list[Stretch] = []
         if batch is not None:
-            self._check(batch)
+            batches.check(batch, self.program, self.memory.positions, self.pages, self.window_pages)
             chunks = self._chunks(batch, int(batch.outputs[0]) if len(batch.outputs) else 0)
             self._prove(batch, chunks)
             self._outputs = len(batch.outputs)
@@ -173,7 +183,8 @@ class WebGPUExecutor:
         words = np.frombuffer(pending.staging.read_mapped(), np.uint32)[: pending.steps * SLOTS].copy()
         pending.staging.unmap()
         self._staging.append(pending.staging)
-        return words.reshape(pending.steps, SLOTS)[:, : pending.outputs].astype(np.int32)
+        ids = words.reshape(pending.steps, SLOTS)[:, : pending.outputs]
+        return ids.astype(np.int32)  # NO_TOKEN is -1 then
 
     # -- pages
 
@@ -217,23 +228,18 @@ class WebGPUExecutor:
 
     # -- parts of a step
 
-    @staticmethod
-    def _steps_within(batch: Batch) -> int:
-        """How many steps the tables of a batch's outputs have room for, the batch's own included."""
-        groups = (batch.tables, batch.windows) if batch.windows else (batch.tables,)
-        rows = [(int(batch.sequences[row]), int(batch.positions[row])) for row in batch.outputs]
-        return min((len(tables[i]) * PAGE - at for tables in groups for i, at in rows), default=0)
-
     def _chunks(self, batch: Batch, free: int) -> list[tuple[int, int]]:
         """(first row, rows) of the steps that compute a batch, as large as buffers allow.
 
         Those that end within the first `free` rows are also no longer than one submission may take.
         """
-        chunks, first, rows = [], 0, len(batch.tokens)
+        chunks, first, rows, height = [], 0, len(batch.tokens), self._height
         bound = self.pace.rows(self.device.launch.tokens[-1], self._heaviest)
         while first < rows:
             count = min(self.rows, rows - first)
-            count = min(count, self.rows_at(int(batch.positions[first : first + count].max())))
+            most = self.rows_at(int(batch.positions[first : first + count].max()))
+            if most < count:
+                count = max(most // height * height, most % height)  # whole workgroups, where there is room for one
             if bound < count and first + bound <= free:
                 count = bound
             chunks.append((first, count))
@@ -243,7 +249,10 @@ class WebGPUExecutor:
     def _prove(self, batch: Batch, chunks: list[tuple[int, int]]) -> None:
         """Tests what the chunks and their outputs need: see SelfTest.prove."""
         for first, count in chunks:
-            self.selftest.prove(count, long=int(batch.positions[first : first + count].max()) >= SPLIT)
+            long = int(batch.positions[first : first + count].max()) >= SPLIT
+            self.selftest.prove(count, long=long)
+            if batches.following(batch, first, count):
+                self.selftest.joint(long=long)
             outputs = int(((batch.outputs >= first) & (batch.outputs < first + count)).sum())
             for part in {min(outputs, self.memory.slots), outputs % self.memory.slots} - {0}:
                 self.selftest.prove(part)
@@ -268,7 +277,11 @@ class WebGPUExecutor:
         long = int(batch.positions[first : first + count].max()) >= SPLIT
         splits = int(batch.positions[first : first + count].max()) // SPLIT + 1 if long else 1
         tokens = self.selftest.width(count)
-        return self._stretch(self.plan.commands(tokens, batch=True, head=False, long=long), tokens, count, 0, splits)
+        fits = splits == 1 or -(-count // self._height) * self._height * splits <= self.memory.split_rows
+        joint = self.selftest.joint(long=long) if fits and batches.following(batch, first, count) else 1
+        pairs = tokens if mixture.crowded(self.program, count) else 1
+        commands = self.plan.commands(tokens, batch=True, head=False, long=long, joint=joint, pairs=pairs)
+        return self._stretch(commands, tokens, count, 0, splits)
 
     def _head(self, outputs: int, rows: int) -> Stretch:
         tokens = self.selftest.width(outputs)
@@ -288,7 +301,8 @@ class WebGPUExecutor:
             key = (*key, *self.sampler.key)
         if key not in self._made:
             tokens = self.selftest.width(count)
-            commands = self.plan.commands(tokens, batch=False, head=True, long=long)
+            pairs = tokens if mixture.crowded(self.program, count) else 1
+            commands = self.plan.commands(tokens, batch=False, head=True, long=long, pairs=pairs)
             step = self._stretch(commands, tokens, count, count, splits)
             self._made[key] = replace(step, steps=[*step.steps, *self._choose(batch=False)])
         return self._made[key]
@@ -308,7 +322,7 @@ class WebGPUExecutor:
         steps: list[Step] = []
         total = 0
         for c in commands:
-            y, z = -(-(outputs if c.outputs else rows) // c.per), splits if c.split else 1
+            y, z = c.depth(outputs if c.outputs else rows), splits if c.split else 1
             steps.append((c.kernel.pipeline, c.group, c.x, y, z))
             total += c.load * c.x * y * z
         return Stretch(steps, total, tokens)
@@ -346,31 +360,9 @@ class WebGPUExecutor:
 
     # -- host writes
 
-    def _check(self, batch: Batch) -> None:
-        most = int(batch.positions.max(initial=0))
-        if most >= self.memory.positions:
-            raise ContextFull(f"position {most} lies outside the context of {self.memory.positions}")
-        need = np.zeros(len(batch.tables), np.int64)
-        np.maximum.at(need, batch.sequences, batch.positions // PAGE + 1)
-        self._check_tables(batch.tables, need, self.pages)
-        if self.window_pages:
-            if len(batch.windows) != len(batch.tables):
-                raise UsageError(f"{len(batch.tables)} sequences came with {len(batch.windows)} window tables")
-            self._check_tables(batch.windows, need, self.window_pages)
-        if int(batch.tokens.min(initial=0)) < 0 or int(batch.tokens.max(initial=0)) >= self.program.vocabulary:
-            raise UsageError(f"a token lies outside the vocabulary of {self.program.vocabulary}")
-
-    @staticmethod
-    def _check_tables(tables: tuple[NDArray[np.int32], ...], need: NDArray[np.int64], pool: int) -> None:
-        for index, table in enumerate(tables):
-            if len(table) < need[index]:
-                raise UsageError(f"sequence {index} has {len(table)} pages, its positions need {need[index]}")
-            if len(table) and not 0 <= int(table.min()) <= int(table.max()) < pool:
-                raise UsageError(f"sequence {index} names a page outside the pool of {pool}")
-
     def _write_rows(self, batch: Batch, first: int, count: int) -> None:
-        height = max(self.device.launch.tokens)
-        rows = self.layout.batch_rows(batch, first, count, -(-count // height) * height)
+        padded = -(-count // self._height) * self._height
+        rows = self.layout.batch_rows(batch, first, count, padded, both_ways=self.program.both_ways)
         self._write(rows, ROWS_AT)
 
     def _write_outputs(self, rows: NDArray[np.integer[Any]]) -> None:

@@ -1,4 +1,4 @@
-"""How each tensor type lies on the device: its planes of words, and the exact repacking of a file's blocks.
+"""How each tensor type lies on the device: its planes of words, and how they make a stream.
 
 A matrix becomes one stream of vec4<u32>, read by tiles.  A tile is `lanes x rows` rows
 of the matrix; its inner axis is cut into units of 32 elements, eight of them to a
@@ -17,14 +17,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.quant import LAYOUTS, TensorType
+from llamay.quant import TensorType
+from llamay.tensor.webgpu import pointed, splits
+from llamay.tensor.webgpu.splits import Halves, Planes, Raw, Words
 
-Raw = NDArray[np.uint8]
-Words = NDArray[np.uint32]
-Halves = NDArray[np.uint16]
-Planes = dict[str, Words | Halves]
+UNIT = splits.UNIT
 
-UNIT = 32  # elements of one inner step
+
+def padded(columns: int) -> int:
+    """Floats from one token's row to the next: whole units."""
+    return -(-columns // UNIT) * UNIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Format:
     units: int = 1  # units in a superblock
     group: int = UNIT
     sums: bool = False
+    ragged: bool = False  # a row may end within a superblock
+    points: int = 0  # of the codebook that codes name
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,182 +78,46 @@ class Tile:
         return self.row_lanes * self.rows
 
 
-def _words(raw: Raw, start: int, count: int) -> Words:
-    """Bytes [start, start + 4 * count) of each block as u32, from raw [rows, blocks, bytes]."""
-    return np.ascontiguousarray(raw[:, :, start : start + 4 * count]).view(np.uint32)
-
-
-def _half(raw: Raw, start: int) -> Halves:
-    return np.ascontiguousarray(raw[:, :, start : start + 2]).view(np.uint16)[..., 0]
-
-
-def _pack_bits(values: NDArray[np.uint8], bits: int) -> Words:
-    """[rows, units, 32] values of `bits` bits -> words; element k at bit (k % (32 / bits)) * bits of word k // (32 / bits)."""
-    per_word = 32 // bits
-    shaped = values.reshape(*values.shape[:-1], UNIT // per_word, per_word).astype(np.uint32)
-    shifts = (np.arange(per_word, dtype=np.uint32) * np.uint32(bits)).astype(np.uint32)
-    packed: Words = np.bitwise_or.reduce(shaped << shifts, axis=-1)
-    return packed
-
-
-def _pack_nibbles(values: NDArray[np.uint8]) -> Words:
-    """[rows, units, 32] nibbles -> 4 words; byte b holds element b low and element b + 16 high."""
-    joined = values[..., :16] | (values[..., 16:] << 4)
-    return np.ascontiguousarray(joined).view(np.uint32)
-
-
-def _blocks(raw: Raw, type: TensorType) -> Raw:
-    size = LAYOUTS[type].bytes
-    return raw.reshape(raw.shape[0], raw.shape[1] // size, size)
-
-
-def _float_split(itemsize: int) -> Callable[[Raw], Planes]:
-    def split(raw: Raw) -> Planes:
-        columns = raw.shape[1] // itemsize
-        padding = -columns % UNIT * itemsize
-        if padding:
-            raw = np.pad(raw, ((0, 0), (0, padding)))
-        words = np.ascontiguousarray(raw).view(np.uint32)
-        return {"q": words.reshape(raw.shape[0], -1, UNIT * itemsize // 4)}
-
-    return split
-
-
-def _q4_0(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q4_0)
-    return {"d": _half(b, 0), "q": _words(b, 2, 4)}
-
-
-def _q4_1(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q4_1)
-    return {"dm": _words(b, 0, 1), "q": _words(b, 4, 4)}
-
-
-def _q5_0(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q5_0)
-    return {"d": _half(b, 0), "h": _words(b, 2, 1), "q": _words(b, 6, 4)}
-
-
-def _q5_1(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q5_1)
-    return {"dm": _words(b, 0, 1), "h": _words(b, 4, 1), "q": _words(b, 8, 4)}
-
-
-def _q8_0(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q8_0)
-    return {"d": _half(b, 0), "q": _words(b, 2, 8)}
-
-
-def _q8_1(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q8_1)
-    return {"d": _half(b, 0), "q": _words(b, 4, 8)}
-
-
-def _units_of(values: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """[rows, blocks, 8, 32] -> [rows, blocks * 8, 32]."""
-    return values.reshape(values.shape[0], -1, UNIT)
-
-
-def _two_bits(b: Raw, start: int) -> NDArray[np.uint8]:
-    """The 2-bit quants of Q2_K and Q3_K: bytes [n * 32 + l], shift 2j is unit 4n + j."""
-    qs = b[:, :, start : start + 64].reshape(*b.shape[:2], 2, 1, 32)
-    shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
-    values: NDArray[np.uint8] = (qs >> shifts) & np.uint8(3)
-    return values.reshape(*b.shape[:2], 8, 32)
-
-
-def _pairs(scales: NDArray[np.uint8]) -> Halves:
-    """[rows, blocks, 16] bytes -> [rows, blocks * 8] halves, the unit's first scale in the low byte."""
-    return np.ascontiguousarray(scales).view(np.uint16).reshape(scales.shape[0], -1)
-
-
-def _q2_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q2_K)
-    return {"dm": _words(b, 80, 1), "s": _pairs(b[:, :, :16]), "q": _pack_bits(_units_of(_two_bits(b, 16)), 2)}
-
-
-def _q3_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q3_K)
-    bits = np.arange(8, dtype=np.uint8)[:, None]
-    high = (b[:, :, None, :32] >> bits) & np.uint8(1)  # [rows, blocks, 8, 32]
-    packed = b[:, :, 96:108]
-    low = np.concatenate([packed[:, :, :8] & 15, packed[:, :, :8] >> 4], -1)
-    two = (packed[:, :, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & np.uint8(3)
-    scales = (low | (two.reshape(*low.shape) << 4)) - np.uint8(32)  # as i8
-    return {
-        "d": _half(b, 108),
-        "s": _pairs(scales),
-        "q": _pack_bits(_units_of(_two_bits(b, 32)), 2),
-        "h": _pack_bits(_units_of(high), 1),
-    }
-
-
-def _six_bit_scales(s: Raw) -> Halves:
-    """The 12 bytes of Q4_K and Q5_K -> [rows, blocks * 8] halves: scale in the low byte, minimum in the high."""
-    scale = np.concatenate([s[..., 0:4] & 63, (s[..., 8:12] & 15) | ((s[..., 0:4] >> 6) << 4)], -1)
-    least = np.concatenate([s[..., 4:8] & 63, (s[..., 8:12] >> 4) | ((s[..., 4:8] >> 6) << 4)], -1)
-    return np.ascontiguousarray(np.stack([scale, least], -1)).view(np.uint16).reshape(s.shape[0], -1)
-
-
-def _nibble_units(qs: Raw) -> NDArray[np.uint8]:
-    """Q4_K's and Q5_K's 128 bytes: chunk c of 32 bytes holds unit 2c low and unit 2c + 1 high."""
-    chunks = qs.reshape(*qs.shape[:2], 4, 32)
-    return _units_of(np.stack([chunks & 15, chunks >> 4], 3))
-
-
-def _q4_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q4_K)
-    return {"dm": _words(b, 0, 1), "s": _six_bit_scales(b[:, :, 4:16]), "q": _pack_nibbles(_nibble_units(b[:, :, 16:]))}
-
-
-def _q5_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q5_K)
-    high = (b[:, :, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & np.uint8(1)
-    return {
-        "dm": _words(b, 0, 1),
-        "s": _six_bit_scales(b[:, :, 4:16]),
-        "q": _pack_nibbles(_nibble_units(b[:, :, 48:])),
-        "h": _pack_bits(_units_of(high), 1),
-    }
-
-
-def _q6_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q6_K)
-    ql = b[:, :, :128].reshape(*b.shape[:2], 2, 2, 32)  # [.., half n, 0/1, l]
-    low = np.stack([ql & 15, ql >> 4], 3).reshape(*b.shape[:2], 8, 32)  # unit 4n + 2 * high + (0/1)
-    qh = b[:, :, 128:192].reshape(*b.shape[:2], 2, 1, 32)
-    high = ((qh >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & np.uint8(3)).reshape(*b.shape[:2], 8, 32)
-    return {
-        "d": _half(b, 208),
-        "s": _pairs(b[:, :, 192:208]),
-        "q": _pack_nibbles(_units_of(low)),
-        "h": _pack_bits(_units_of(high), 2),
-    }
-
-
-def _q8_k(raw: Raw) -> Planes:
-    b = _blocks(raw, TensorType.Q8_K)
-    return {"d": _words(b, 0, 1), "q": _words(b, 4, 64).reshape(b.shape[0], -1, 8)}
-
-
-_D, _DM, _S, _Q4, _Q8 = Plane("d", 0), Plane("dm", 1), Plane("s", 0), Plane("q", 4), Plane("q", 8)
+_D, _DM, _S, _S1, _H = Plane("d", 0), Plane("dm", 1), Plane("s", 0), Plane("s", 1), Plane("h", 0)
+_Q1, _Q2, _Q4, _Q8 = Plane("q", 1), Plane("q", 2), Plane("q", 4), Plane("q", 8)
 
 FORMATS: dict[TensorType, Format] = {
-    TensorType.F32: Format("f32", _float_split(4), unit=(Plane("q", 32),)),
-    TensorType.F16: Format("f16", _float_split(2), unit=(Plane("q", 16),)),
-    TensorType.BF16: Format("bf16", _float_split(2), unit=(Plane("q", 16),)),
-    TensorType.Q4_0: Format("q4_0", _q4_0, unit=(_Q4, _D), sums=True),
-    TensorType.Q4_1: Format("q4_1", _q4_1, unit=(_Q4, _DM), sums=True),
-    TensorType.Q5_0: Format("q5_0", _q5_0, unit=(_Q4, Plane("h", 1), _D), sums=True),
-    TensorType.Q5_1: Format("q5_1", _q5_1, unit=(_Q4, Plane("h", 1), _DM), sums=True),
-    TensorType.Q8_0: Format("q8_0", _q8_0, unit=(_Q8, _D)),
-    TensorType.Q8_1: Format("q8_1", _q8_1, unit=(_Q8, _D)),
-    TensorType.Q2_K: Format("q2_k", _q2_k, (Plane("q", 2), _S), (_DM,), units=8, group=16, sums=True),
-    TensorType.Q3_K: Format("q3_k", _q3_k, (Plane("q", 2), Plane("h", 1), _S), (_D,), units=8, group=16, sums=True),
-    TensorType.Q4_K: Format("q4_k", _q4_k, (_Q4, _S), (_DM,), units=8, sums=True),
-    TensorType.Q5_K: Format("q5_k", _q5_k, (_Q4, Plane("h", 1), _S), (_DM,), units=8, sums=True),
-    TensorType.Q6_K: Format("q6_k", _q6_k, (_Q4, Plane("h", 2), _S), (_D,), units=8, group=16, sums=True),
-    TensorType.Q8_K: Format("q8_k", _q8_k, (_Q8,), (Plane("d", 1),), units=8),
+    TensorType.F32: Format("f32", splits.float_split(4), unit=(Plane("q", 32),)),
+    TensorType.F16: Format("f16", splits.float_split(2), unit=(Plane("q", 16),)),
+    TensorType.BF16: Format("bf16", splits.float_split(2), unit=(Plane("q", 16),)),
+    TensorType.Q4_0: Format("q4_0", splits.q4_0, unit=(_Q4, _D), sums=True),
+    TensorType.Q4_1: Format("q4_1", splits.q4_1, unit=(_Q4, _DM), sums=True),
+    TensorType.Q5_0: Format("q5_0", splits.q5_0, unit=(_Q4, Plane("h", 1), _D), sums=True),
+    TensorType.Q5_1: Format("q5_1", splits.q5_1, unit=(_Q4, Plane("h", 1), _DM), sums=True),
+    TensorType.Q8_0: Format("q8_0", splits.q8_0, unit=(_Q8, _D)),
+    TensorType.Q8_1: Format("q8_1", splits.q8_1, unit=(_Q8, _D)),
+    TensorType.Q2_K: Format("q2_k", splits.q2_k, (Plane("q", 2), _S), (_DM,), units=8, group=16, sums=True),
+    TensorType.Q3_K: Format("q3_k", splits.q3_k, (Plane("q", 2), Plane("h", 1), _S), (_D,), units=8, group=16, sums=True),
+    TensorType.Q4_K: Format("q4_k", splits.q4_k, (_Q4, _S), (_DM,), units=8, sums=True),
+    TensorType.Q5_K: Format("q5_k", splits.q5_k, (_Q4, Plane("h", 1), _S), (_DM,), units=8, sums=True),
+    TensorType.Q6_K: Format("q6_k", splits.q6_k, (_Q4, Plane("h", 2), _S), (_D,), units=8, group=16, sums=True),
+    TensorType.Q8_K: Format("q8_k", splits.q8_k, (_Q8,), (Plane("d", 1),), units=8),
+    TensorType.IQ4_NL: Format("iq4_nl", splits.iq4_nl, (_Q4, _D)),
+    TensorType.IQ4_XS: Format("iq4_xs", splits.iq4_xs, (_Q4,), (_S1, Plane("dh", 1)), units=8),
+    TensorType.IQ3_XXS: Format("iq3_xxs", pointed.iq3_xxs, (_Q2, _S1), (_D,), units=8, sums=True, points=256),
+    TensorType.IQ3_S: Format("iq3_s", pointed.iq3_s, (_Q2, _S1, _H), (_D,), units=8, sums=True, points=512),
+    TensorType.IQ2_XXS: Format("iq2_xxs", pointed.iq2_xxs, (_Q1, _S1), (_D,), units=8, sums=True, points=256),
+    TensorType.IQ2_XS: Format(
+        "iq2_xs", pointed.iq2_xs, (_Q1, _S1), (Plane("t", 2), _D), units=8, group=16, sums=True, points=512
+    ),
+    TensorType.IQ2_S: Format("iq2_s", pointed.iq2_s, (_Q1, _S1, _H), (_D,), units=8, group=16, sums=True, points=1024),
+    TensorType.IQ1_S: Format("iq1_s", pointed.iq1_s, (_Q1, _H), (_D,), units=8, sums=True, points=2048),
+    TensorType.IQ1_M: Format(
+        "iq1_m", pointed.iq1_m, (_Q1, _H), (_S1, Plane("dt", 1)), units=8, group=8, sums=True, points=2048
+    ),
+    TensorType.MXFP4: Format("mxfp4", splits.mxfp4, (_Q4,), (_S,), units=2, ragged=True),
+    TensorType.TQ1_0: Format(
+        "tq1_0", splits.tq1_0, (Plane("q", 1), Plane("h", 0)), (Plane("r", 1), _D), units=8, sums=True
+    ),
+    TensorType.TQ2_0: Format("tq2_0", splits.tq2_0, (Plane("q", 2),), (_D,), units=8, sums=True),
+    TensorType.NVFP4: Format("nvfp4", splits.nvfp4, (_Q4, _S), group=16),
+    TensorType.Q1_0: Format("q1_0", splits.q1_0, (Plane("q", 1),), (_D,), units=4, sums=True),
+    TensorType.Q2_0: Format("q2_0", splits.q2_0, (Plane("q", 2),), (_D,), units=2, sums=True),
 }
 
 

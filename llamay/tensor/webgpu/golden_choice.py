@@ -7,11 +7,12 @@ from numpy.typing import NDArray
 
 from llamay.sample import Recent, Sampling, choose
 from llamay.sample.route import route
+from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Guest, Kernel
-from llamay.tensor.webgpu.golden import Check
-from llamay.tensor.webgpu.plan import Command, Plan
+from llamay.tensor.webgpu.plan import Plan
 from llamay.tensor.webgpu.sampling import Sampler
 from llamay.tensor.webgpu.state import ROWS_AT, SLOTS
+from llamay.tensor.webgpu.trial import Check
 
 SLOTS_TRIED = 4  # distinct settings that one trial samples with
 DRAWS = 1 << 20  # logits of a trial, over all its draws

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from llamay.tensor.webgpu.formats import Tile
 
 WARP = 32  # lanes of a workgroup where one subgroup holds it
+MOST_QUERIES = 8  # query heads that a workgroup of attention does: more would not fit its registers
 WIDE = 24  # tiles a linear must have before its tiles grow
 SPLIT = 256  # positions of one attention split: fixed, so that sums depend on the position alone
 
@@ -20,10 +21,11 @@ class Launch:
     name: str
     tile: Tile
     reduce: str  # "subgroup" where one subgroup holds a workgroup, else "shared"
-    broadcast: bool  # x read once a unit and handed round by subgroupBroadcast (needs 8 lanes, 8 row lanes)
+    broadcast: bool  # eight lanes in a subgroup, each a row lane: x is read once a unit and handed round, values looked up
     attention_lanes: int
     tokens: tuple[int, ...]  # tokens a workgroup a linear may do, ascending
-    textures: bool = False  # weights lie in textures: lavapipe gathers texels faster than buffer words
+    textures: bool = False  # weights, and rows that linears read, lie in textures: lavapipe loads texels faster than buffer words
+    accumulators: int = 64  # f32s a lane that attention may sum in
     wide: int = 0  # rows a lane of linears with many tiles (0: the tile's own)
 
     def __str__(self) -> str:
@@ -46,6 +48,28 @@ class Launch:
             return replace(self.tile, rows=self.wide)
         return self.tile
 
+    def gated_tile(self, rows: int) -> Tile:
+        """The tile of gate and up woven together, `rows` both: a texel takes what four rows of each give."""
+        return replace(self.tile, rows=8) if self.textures else self.tile_for(rows, normed=True)
+
+    def queries(self, group: int, value_dim: int) -> tuple[int, int]:
+        """(workgroups, query heads of each) that do the `group` query heads of a kv head; fewer where values are latents."""
+        most = max(1, min(MOST_QUERIES, self.accumulators // self._sums(value_dim)))
+        pieces = -(-group // most)
+        return pieces, -(-group // pieces)
+
+    def _sums(self, value_dim: int) -> int:
+        """f32s a lane sums in for one query head."""
+        return -(-value_dim // (4 * self.attention_lanes)) * 4
+
+    def joint(self, group: int, value_dim: int) -> int:
+        """How many tokens of a prompt share what attention reads; `group` query heads share a kv head.
+
+        Each has accumulators of its own, in registers on hardware; software spills them cheaply.
+        """
+        per_lane = self._sums(value_dim) * self.queries(group, value_dim)[1]
+        return next((tokens for tokens in (4, 2) if tokens * per_lane <= self.accumulators and tokens in self.tokens), 1)
+
     def tokens_for(self, rows: int) -> int:
         """The fewest tokens a workgroup that cover `rows`, else the most there are."""
         return next((count for count in self.tokens if count >= rows), self.tokens[-1])
@@ -53,9 +77,9 @@ class Launch:
 
 LAUNCHES = {
     # one 8-wide vector a workgroup: lavapipe turns a subgroup into one AVX register
-    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), textures=True, wide=8),
+    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), textures=True, accumulators=256, wide=8),
     # other software: vectors of 4 (SSE, NEON) or of 16, or no subgroups; workgroup memory is slow there, so few lanes
-    "slim": Launch("slim", Tile(4, 4, 4), "shared", False, 8, (1, 2, 4), textures=True, wide=8),
+    "slim": Launch("slim", Tile(4, 4, 4), "shared", False, 8, (1, 2, 4), textures=True, accumulators=256, wide=8),
     # a warp a workgroup
     "subgroup": Launch("subgroup", Tile(32, 4, 4), "subgroup", False, 32, (1, 2, 4, 8)),
     # no subgroups at all, or of varying size

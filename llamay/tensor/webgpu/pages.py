@@ -8,8 +8,9 @@ import wgpu
 from numpy.typing import NDArray
 
 from llamay.errors import UsageError
-from llamay.tensor.webgpu.device import Buffer, Device
+from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.memory import Memory
+from llamay.tensor.webgpu.storage import Buffer, Rows, copy_in, copy_out
 
 STAGING = 64 << 20  # bytes read back at a time
 
@@ -26,8 +27,9 @@ class PageMover:
     def __init__(self, device: Device, memory: Memory, group: int) -> None:
         self.device = device
         layers = [n for n in range(len(memory.keys)) if (n in memory.windowed) == bool(group)]
-        self.buffers: list[Buffer] = [memory.keys[n] for n in layers] + [memory.values[n] for n in layers]
-        self._bytes = [memory.key_bytes[n] for n in layers] + [memory.value_bytes[n] for n in layers]
+        beside = [n for n in layers if memory.value_bytes[n]]
+        self.buffers: list[Rows] = [memory.keys[n] for n in layers] + [memory.values[n] for n in beside]
+        self._bytes = [memory.key_bytes[n] for n in layers] + [memory.value_bytes[n] for n in beside]
         self.page_bytes = sum(self._bytes)
         self.pages = self.buffers[0].size // self._bytes[0] - 1 if self.buffers else 0  # but for that of padding rows
         self._between = device.buffer(max(self._bytes, default=4))  # WebGPU copies no buffer onto itself
@@ -43,8 +45,8 @@ class PageMover:
         encoder = self.device.handle.create_command_encoder()
         for buffer, size in zip(self.buffers, self._bytes, strict=True):
             for source, target in pairs:
-                encoder.copy_buffer_to_buffer(buffer.handle, source * size, self._between.handle, 0, size)
-                encoder.copy_buffer_to_buffer(self._between.handle, 0, buffer.handle, target * size, size)
+                copy_out(encoder, buffer, source * size, self._between, 0, size)
+                copy_in(encoder, self._between, 0, buffer, target * size, size)
         self.device.submit(encoder)
 
     def read(self, pages: Sequence[int]) -> Words:
@@ -85,7 +87,7 @@ class PageMover:
         for buffer, size in zip(self.buffers, self._bytes, strict=True):
             for start, end in _runs(pages):
                 count = (end - start) * size
-                encoder.copy_buffer_to_buffer(buffer.handle, pages[start] * size, staging.handle, at, count)
+                copy_out(encoder, buffer, pages[start] * size, staging, at, count)
                 at += count
         self.device.watch.wait(self.device.submit(encoder, staging.handle))
         words = np.frombuffer(staging.handle.read_mapped(copy=False), np.uint32)

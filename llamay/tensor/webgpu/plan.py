@@ -1,32 +1,39 @@
 """A Program compiled to flat command lists: pipelines, bind groups and grids, built once and replayed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from math import gcd
 from typing import Any
 
-from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Norm, Operation, Qkv, Residual
-from llamay.tensor.webgpu import choices
-from llamay.tensor.webgpu.device import Buffer, Kernel
+from llamay.tensor.program import (
+    Attend,
+    Embed,
+    ExpertGated,
+    ExpertResidual,
+    Gated,
+    Head,
+    Latent,
+    Lift,
+    Linear,
+    Norm,
+    Operation,
+    Pool,
+    Qkv,
+    Residual,
+    Route,
+    Scan,
+    Ungated,
+)
+from llamay.tensor.webgpu import attention, choices, latent, mixture, scan
+from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.dims import Dims
 from llamay.tensor.webgpu.formats import UNIT
-from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.memory import Memory
 from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, TAKEN_AT, StateLayout
+from llamay.tensor.webgpu.storage import Buffer, Rows, texels
 from llamay.tensor.webgpu.weights import Stream
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Command:
-    """One dispatch: workgroups [x, ceil(tokens / per), splits if split]."""
-
-    kernel: Kernel
-    group: Any
-    x: int
-    per: int = 1
-    outputs: bool = False  # its tokens are the output slots, not the rows
-    split: bool = False
-    load: int = 0  # bytes of weights, or of keys and values, that a workgroup reads at most
+COLUMNS = 64  # of a vector that a workgroup pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +51,23 @@ class Plan:
         self.memory, self.layout = memory, layout
         self.device, self.program = memory.device, memory.program
         self.launch = memory.device.launch
-        self._dims = Dims(self.device, 64 * (len(self.program.operations) + 8))
+        self.dims = Dims(self.device, 64 * (len(self.program.operations) + 8))
         self._lists: dict[tuple[Any, ...], list[Command]] = {}
         self._picks: dict[tuple[bool, bool], tuple[Buffer | None, Command]] = {}
-        self._made: dict[tuple[int, int, Source, bool], list[Command]] = {}  # by operation
+        self._made: dict[tuple[int, int, Source, bool, int], list[Command]] = {}  # by operation
 
-    def commands(self, tokens: int, *, batch: bool, head: bool, long: bool) -> list[Command]:
+    def commands(
+        self, tokens: int, *, batch: bool, head: bool, long: bool, joint: int = 1, pairs: int = 1
+    ) -> list[Command]:
         """The list of one step: `tokens` of them a workgroup, rows from the batch or from the slots.
 
         `head` adds the logits of the output rows; `long` that some position lies beyond
-        the first attention split.
+        the first attention split; `joint` tokens share what attention reads, and `pairs` of
+        token and expert what is read of that expert.
         """
-        key = (tokens, batch, head, long)
+        key = (tokens, batch, head, long, joint, pairs)
         if key not in self._lists:
-            self._lists[key] = self._build(tokens, self._source(batch), head, long)
+            self._lists[key] = self._build(tokens, self._source(batch), head, long, joint, pairs)
         return self._lists[key]
 
     def pick(self, *, batch: bool, chosen: Buffer | None = None) -> Command:
@@ -68,7 +78,7 @@ class Plan:
             kernel = self.device.kernel(
                 "pick", greedy=chosen is None, SLOTS_AT=SLOTS_AT, TAKEN_AT=TAKEN_AT, SLOTS=SLOTS, RING=RING
             )
-            read = {"best": self.memory.best} if chosen is None else {"chosen": chosen}
+            read = {"best": self.memory.best} if chosen is None else {"chosen": chosen, "logits": self.memory.logits}
             group = self.device.bind(kernel, dims=dims, state=self.memory.state, **read)
             self._picks[key] = chosen, Command(kernel, group, x=0, outputs=True)
         return self._picks[key][1]
@@ -76,90 +86,166 @@ class Plan:
     def row_dims(self, *, batch: bool) -> Buffer:
         """The numbers of a dispatch that only needs to know where rows, outputs and the ring lie."""
         source = self._source(batch)
-        return self._dims.slot(
+        return self.dims.slot(
             rows_at=source.rows_at,
             outputs_at=source.outputs_at,
             ring_at=self.layout.ring_at,
             partials_out=self.memory.head_tiles,
+            vocabulary=self.program.vocabulary,
         )
 
     def _source(self, batch: bool) -> Source:
         return Source(ROWS_AT, self.layout.outputs_at) if batch else Source(SLOTS_AT, self.layout.identity_at)
 
-    def _build(self, tokens: int, source: Source, head: bool, long: bool) -> list[Command]:
+    def _build(self, tokens: int, source: Source, head: bool, long: bool, joint: int, pairs: int) -> list[Command]:
         last = len(self.program.operations) - (0 if head else 1)  # the head comes last
-        return [command for at in range(last) for command in self._operation(at, tokens, source, long)]
+        return [command for at in range(last) for command in self._operation(at, tokens, source, long, joint, pairs)]
 
-    def operation(self, at: int, tokens: int, *, long: bool) -> list[Command]:
+    def operation(self, at: int, tokens: int, *, long: bool, joint: int = 1, pairs: int = 1) -> list[Command]:
         """The commands of one operation of the program over the batch's rows."""
-        return self._operation(at, tokens, self._source(batch=True), long)
+        return self._operation(at, tokens, self._source(batch=True), long, joint, pairs)
 
-    def branch(self, at: int) -> tuple[Buffer, int]:
+    def branch(self, at: int) -> tuple[Rows, int]:
         """What the operation `at`, a Residual, reads, and its stride in floats."""
-        before = next(op for op in reversed(self.program.operations[:at]) if isinstance(op, Attend | Gated))
-        memory = self.memory
-        return (memory.att, memory.attended) if isinstance(before, Attend) else (memory.act, memory.branch)
+        op, memory = self.program.operations[at], self.memory
+        assert isinstance(op, Residual)
+        if op.branch == "feed_forward":
+            return memory.act, memory.branch
+        lifted = isinstance(self.program.operations[at - 1], Lift)
+        return (memory.latents.lifted, memory.latents.lift) if lifted else (memory.att, memory.attended)
 
-    def _operation(self, at: int, tokens: int, source: Source, long: bool) -> list[Command]:
+    def normed(self, at: int) -> Norm | None:
+        """The norm that a dispatch of its own applies before the operation `at`; None where none is needed.
+
+        The writer of h prepares an RMS norm and the linear finishes it; a layer norm that an
+        earlier operation applied to the same h is still in hw.
+        """
+        ops = self.program.operations
+        norm = _norm_of(ops[at])
+        if norm is None or norm.kind != "layer":
+            return None
+        for op in reversed(ops[:at]):
+            if isinstance(op, Residual | Embed):
+                return norm
+            if _norm_of(op) is norm:
+                return None
+        raise ValueError("a program begins with its embedding")
+
+    def _operation(self, at: int, tokens: int, source: Source, long: bool, joint: int, pairs: int) -> list[Command]:
         op = self.program.operations[at]
-        attends = isinstance(op, Attend)
-        key = (at, 1 if attends or isinstance(op, Embed) else tokens, source, long and attends)
+        if isinstance(op, Attend):
+            tokens = min(joint, self.launch.joint(op.heads // op.kv_heads, op.value_dim))
+        pairs = pairs if isinstance(op, ExpertGated | ExpertResidual) else 1
+        key = (at, 1 if isinstance(op, Embed) else tokens, source, long and isinstance(op, Attend), pairs)
         if key not in self._made:
-            self._made[key] = self._make(at, tokens, source, long)
+            self._made[key] = self._make(at, tokens, source, long, pairs)
         return self._made[key]
 
-    def _make(self, at: int, tokens: int, source: Source, long: bool) -> list[Command]:
-        ops = self.program.operations
+    def _make(self, at: int, tokens: int, source: Source, long: bool, pairs: int) -> list[Command]:
+        ops, norm = self.program.operations, self.normed(at)
+        before = [] if norm is None else [self._layer_norm(norm, source, outputs=isinstance(ops[at], Head))]
         match ops[at]:
             case Embed() as op:
                 return self._embed(op, source, next_norm(ops, at))
             case Qkv() as op:
-                return self._qkv(op, source, tokens)
+                return [*before, *self._qkv(op, source, tokens)]
+            case Latent() as op:
+                return [*before, *latent.store(self, op, source.rows_at, tokens)]
+            case Scan() as op:
+                return [*before, *scan.commands(self, op, source.rows_at, tokens)]
             case Attend() as op:
-                return self._attend(op, source, long)
+                return attention.attend(self, op, source.rows_at, tokens, long)
+            case Lift() as op:
+                return latent.lift(self, op, tokens)
             case Gated() as op:
-                return self._gated(op, tokens)
+                return [*before, *self._gated(op, tokens)]
+            case Ungated() as op:
+                return [*before, *self._ungated(op, tokens)]
             case Residual() as op:
-                return self._residual(op, tokens, *self.branch(at), next_norm(ops, at))
+                after = [] if op.after is None else [self._layer_norm(op.after, source, into_h=True)]
+                return [*self._residual(op, tokens, *self.branch(at), next_norm(ops, at)), *after]
+            case Route() as op:
+                return [*before, *mixture.route(self, op, tokens)]
+            case ExpertGated() as op:
+                return [*before, *mixture.gated(self, op, pairs)]
+            case ExpertResidual() as op:
+                return mixture.residual(self, op, tokens, pairs, next_norm(ops, at))
             case Head() as op:
-                return self._head(op, source, tokens)
+                return [*before, *self._head(op, source, tokens)]
+            case Pool() as op:
+                return [self._pool(op, source)]
 
-    def _linear(
+    def linear(
         self, stream: Stream, tokens: int, epilogue: str, normed: bool, x_stride: int, dims: dict[str, float],
-        buffers: dict[str, Buffer], **more: Any,
+        buffers: Mapping[str, Rows], **more: Any,
     ) -> Command:  # fmt: skip
+        """One dispatch of a linear."""
         chosen = choices.linear(
-            stream.type, self.launch, stream.tile, tokens, epilogue, bias=stream.bias, normed=normed, **more
+            stream.type, self.launch, stream.tile, tokens, epilogue, bias=stream.bias, normed=normed,
+            texels=texels(**buffers), **more
         )
         kernel = self.device.kernel("linear", **chosen)
         height = stream.tile.height
-        slot = self._dims.slot(
-            steps=stream.steps, units=-(-stream.columns // UNIT), rows=stream.rows, row0=stream.row0,
-            tile0=stream.row0 // height,
-            x_stride=x_stride // 4, partials=self.memory.partials, width=self.program.hidden, **dims,
+        own = {
+            "steps": stream.steps, "units": -(-stream.columns // UNIT), "rows": stream.rows, "row0": stream.row0,
+            "tile0": stream.row0 // height, "x_stride": x_stride // 4, "partials": self.memory.partials,
+            "width": self.program.hidden,
+        }  # fmt: skip
+        slot = self.dims.slot(**{**own, **dims})
+        group = self.device.bind(kernel, dims=slot, **stream.bound, **buffers)
+        return Command(kernel, group, x=stream.tiles, per=tokens, load=stream.load)
+
+    def reads(self, norm: Norm) -> dict[str, Rows]:
+        """What a linear reads whose input h is normed; the writer of h multiplied it by an RMS norm's weight."""
+        if norm.kind == "none":
+            return {"x": self.memory.h}
+        return {"x": self.memory.hw} | ({"sums": self.memory.sums} if norm.kind == "rms" else {})
+
+    def _layer_norm(self, norm: Norm, source: Source, *, outputs: bool = False, into_h: bool = False) -> Command:
+        """h normed into hw, of the output rows alone where `outputs`; `into_h`: hw normed into h."""
+        memory = self.memory
+        biased = norm.bias is not None
+        dims = self.dims.slot(
+            x_stride=memory.hidden // 4, width=self.program.hidden, eps=norm.eps,
+            outputs_at=source.outputs_at if outputs else 0,
         )  # fmt: skip
-        group = self.device.bind(kernel, dims=slot, w=stream.memory, **buffers)
-        return Command(kernel, group, x=stream.tiles, per=tokens, load=stream.memory.size // stream.tiles)
+        x, y = (memory.hw, memory.h) if into_h else (memory.h, memory.hw)
+        kernel = self.device.kernel(
+            "layer_norm", S=self.launch.attention_lanes, reduce=self.launch.reduce, bias=biased, outputs=outputs,
+            texels=texels(x=x, y=y),
+        )  # fmt: skip
+        buffers = {"x": x, "y": y, "weight": memory.vector(norm.weight)}
+        if norm.bias is not None:
+            buffers["bias"] = memory.vector(norm.bias)
+        if outputs:
+            buffers["state"] = memory.state
+        return Command(kernel, self.device.bind(kernel, dims=dims, **buffers), x=1, outputs=outputs)
 
     def _embed(self, op: Embed, source: Source, norm: Norm) -> list[Command]:
         out = []
+        next = self.memory.ones if op.norm is not None else norm.weight
         for stream in self.memory.streams(Linear((op.table,))):
-            kernel = self.device.kernel("embed", **choices.embed(stream.type, self.launch, stream.tile))
-            dims = self._dims.slot(
+            chosen = choices.embed(stream.type, self.launch, stream.tile, positions=op.positions is not None, kinds=op.kinds is not None)
+            kernel = self.device.kernel("embed", texels=texels(hw=self.memory.hw), **chosen)
+            dims = self.dims.slot(
                 units=-(-stream.columns // UNIT), rows=stream.rows, row0=stream.row0, y_stride=self.memory.hidden // 4,
                 partials=self.memory.partials, width=self.program.hidden, scale=op.scale, rows_at=source.rows_at,
             )  # fmt: skip
             group = self.device.bind(
-                kernel, dims=dims, w=stream.memory, state=self.memory.state, next=self.memory.vector(norm.weight),
+                kernel, dims=dims, **stream.bound, state=self.memory.state, next=self.memory.vector(next),
                 h=self.memory.h, hw=self.memory.hw, sums=self.memory.sums,
+                **({} if op.positions is None else {"positions": self.memory.table(op.positions)}),
+                **({} if op.kinds is None else {"kinds": self.memory.table(op.kinds)}),
             )  # fmt: skip
             out.append(Command(kernel, group, x=1))
+        if op.norm is not None:
+            out.append(self._layer_norm(op.norm, source, into_h=True))
         return out
 
     def _qkv(self, op: Qkv, source: Source, tokens: int) -> list[Command]:
         rope_half = 0 if op.rope is None else len(op.rope.frequencies)
         heads = {"heads": op.heads, "kv_heads": op.kv_heads, "head_dim": op.head_dim, "rope_half": rope_half}
-        store = {
+        store: dict[str, Rows] = {
             "state": self.memory.state, "turns": self.memory.turns(op.rope), "q_out": self.memory.q,
             "keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer],
         }  # fmt: skip
@@ -169,62 +255,30 @@ class Plan:
         }  # fmt: skip
         streams = self.memory.streams(op.linear)
         cache = {"key_format": self.memory.cache.keys, "value_format": self.memory.cache.values}
+        normed, width = op.norm.kind == "rms", self.memory.hidden
         if not self.memory.by_head(op):
             dims = {"eps": op.norm.eps, **ends}
-            buffers = {"x": self.memory.hw, "sums": self.memory.sums, **store}
-            return [self._linear(s, tokens, "qkv", True, self.memory.hidden, dims, buffers, **cache) for s in streams]
+            buffers = {**self.reads(op.norm), **store}
+            return [self.linear(s, tokens, "qkv", normed, width, dims, buffers, **cache) for s in streams]
         dims = {"eps": op.norm.eps, "y_stride": self.memory.raw_stride // 4}
-        buffers = {"x": self.memory.hw, "sums": self.memory.sums, "y": self.memory.raw}
-        out = [self._linear(s, tokens, "plain", True, self.memory.hidden, dims, buffers) for s in streams]
+        buffers = {**self.reads(op.norm), "y": self.memory.raw}
+        out = [self.linear(s, tokens, "plain", normed, width, dims, buffers) for s in streams]
         kernel = self.device.kernel(
             "rope_store", S=self.launch.attention_lanes, reduce=self.launch.reduce,
-            head_normed=op.q_norm is not None, one_bit=self.memory.cache.one_bit, **cache,
+            head_norms=op.head_norms, one_bit=self.memory.cache.one_bit, texels=texels(**store), **cache,
         )  # fmt: skip
         if op.q_norm is not None and op.k_norm is not None:
-            store["head_norms"] = self.memory.pair(op.q_norm.weight, op.k_norm.weight)
+            store["norms"] = self.memory.joined(op.q_norm.weight, op.k_norm.weight)
             ends["eps"] = op.q_norm.eps
-        slot = self._dims.slot(x_stride=self.memory.raw_stride // 4, **ends)
+        slot = self.dims.slot(x_stride=self.memory.raw_stride // 4, **ends)
         group = self.device.bind(kernel, dims=slot, qkv=self.memory.raw, **store)
         return [*out, Command(kernel, group, x=op.heads + 2 * op.kv_heads)]
-
-    def _attend(self, op: Attend, source: Source, long: bool) -> list[Command]:
-        lanes = self.launch.attention_lanes
-        quarter = op.head_dim // 4
-        chunk = max(16, lanes)
-        shape = {"S": lanes, "D4": quarter, "SPLIT": SPLIT}
-        kernel = self.device.kernel(
-            "attention", GQA=op.heads // op.kv_heads, C=chunk, TPL=chunk // lanes, VPL=-(-quarter // lanes),
-            DSTEP=gcd(quarter, lanes), softcap=op.softcap > 0, splits=long, broadcast=self.launch.broadcast,
-            reduce=self.launch.reduce, key_format=self.memory.cache.keys, value_format=self.memory.cache.values, **shape,
-        )  # fmt: skip
-        dims = self._dims.slot(
-            x_stride=self.memory.attended // 4, y_stride=self.memory.attended // 4, heads=op.heads, kv_heads=op.kv_heads,
-            head_dim=op.head_dim, softcap=op.softcap, window=op.window, rows_at=source.rows_at,
-            windowed=op.layer in self.memory.windowed,
-        )  # fmt: skip
-        target = {"out": self.memory.parts, "stats": self.memory.stats} if long else {"out": self.memory.att}
-        pages = {"keys": self.memory.keys[op.layer], "values": self.memory.values[op.layer]}
-        group = self.device.bind(kernel, dims=dims, state=self.memory.state, q=self.memory.q, **pages, **target)
-        load = SPLIT * self.memory.cache.token_bytes(op.head_dim)
-        first = Command(kernel, group, x=op.kv_heads, split=long, load=load)
-        if not long:
-            return [first]
-        join = self.device.kernel("attention_combine", **shape)
-        group = self.device.bind(
-            join,
-            dims=dims,
-            state=self.memory.state,
-            parts=self.memory.parts,
-            stats=self.memory.stats,
-            out=self.memory.att,
-        )
-        return [first, Command(join, group, x=op.heads)]
 
     def _gated(self, op: Gated, tokens: int) -> list[Command]:
         woven = self.memory.woven(op)
         dims: dict[str, float] = {"eps": op.norm.eps}
-        read = {"x": self.memory.hw, "sums": self.memory.sums}
-        make = partial(self._linear, tokens=tokens, normed=True, x_stride=self.memory.hidden)
+        read = self.reads(op.norm)
+        make = partial(self.linear, tokens=tokens, normed=op.norm.kind == "rms", x_stride=self.memory.hidden)
         if woven is not None:
             return [
                 make(
@@ -240,12 +294,21 @@ class Plan:
         ]
         ups = self.memory.streams(op.up)
         out += [make(s, epilogue="plain", dims=dims, buffers={**read, "y": self.memory.up}) for s in ups]
-        kernel = self.device.kernel("activate", S=64, activation=op.activation)
-        slot = self._dims.slot(width=op.gate.rows, x_stride=self.memory.branch // 4)
+        kernel = self.device.kernel("activate", S=64, activation=op.activation, texels=texels(y=self.memory.act))
+        slot = self.dims.slot(width=op.gate.rows, x_stride=self.memory.branch // 4)
         group = self.device.bind(kernel, dims=slot, gate=self.memory.gate, up=self.memory.up, y=self.memory.act)
-        return [*out, Command(kernel, group, x=-(-op.gate.rows // 64))]
+        return [*out, Command(kernel, group, x=-(-op.gate.rows // 256))]
 
-    def _residual(self, op: Residual, tokens: int, branch: Buffer, stride: int, norm: Norm) -> list[Command]:
+    def _ungated(self, op: Ungated, tokens: int) -> list[Command]:
+        dims: dict[str, float] = {"eps": op.norm.eps, "y_stride": self.memory.branch // 4}
+        buffers = {**self.reads(op.norm), "y": self.memory.act}
+        normed, width = op.norm.kind == "rms", self.memory.hidden
+        return [
+            self.linear(s, tokens, "activated", normed, width, dims, buffers, activation=op.activation)
+            for s in self.memory.streams(op.up)
+        ]
+
+    def _residual(self, op: Residual, tokens: int, branch: Rows, stride: int, norm: Norm) -> list[Command]:
         streams = self.memory.streams(op.linear)
         after = {
             "next": self.memory.vector(norm.weight),
@@ -255,13 +318,15 @@ class Plan:
         }
         if op.post_norm is None:
             dims: dict[str, float] = {"y_stride": self.memory.hidden // 4, "scale": op.scale}
-            return [self._linear(s, tokens, "residual", False, stride, dims, {"x": branch, **after}) for s in streams]
+            return [self.linear(s, tokens, "residual", False, stride, dims, {"x": branch, **after}) for s in streams]
         dims = {"y_stride": self.memory.hidden // 4}
         out = [
-            self._linear(s, tokens, "plain", False, stride, dims, {"x": branch, "y": self.memory.post}) for s in streams
+            self.linear(s, tokens, "plain", False, stride, dims, {"x": branch, "y": self.memory.post}) for s in streams
         ]
-        kernel = self.device.kernel("norm_add", S=self.launch.attention_lanes, reduce=self.launch.reduce)
-        slot = self._dims.slot(
+        kernel = self.device.kernel(
+            "norm_add", S=self.launch.attention_lanes, reduce=self.launch.reduce, texels=texels(hw=self.memory.hw)
+        )
+        slot = self.dims.slot(
             x_stride=self.memory.hidden // 4, y_stride=self.memory.hidden // 4, partials=self.memory.partials, width=self.program.hidden,
             eps=op.post_norm.eps, scale=op.scale,
         )  # fmt: skip
@@ -279,16 +344,28 @@ class Plan:
                 "outputs_at": source.outputs_at, "partials_out": self.memory.head_tiles,
             }  # fmt: skip
             buffers = {
-                "x": self.memory.hw, "sums": self.memory.sums, "state": self.memory.state, "logits": self.memory.logits, "best": self.memory.best,
+                **self.reads(op.norm), "state": self.memory.state, "logits": self.memory.logits, "best": self.memory.best,
             }  # fmt: skip
-            c = self._linear(s, count, "head", True, self.memory.hidden, dims, buffers)
+            c = self.linear(s, count, "head", op.norm.kind == "rms", self.memory.hidden, dims, buffers)
             out.append(replace(c, outputs=True))
         return out
+
+    def _pool(self, op: Pool, source: Source) -> Command:
+        memory, width = self.memory, self.program.hidden
+        kernel = self.device.kernel("pool", S=COLUMNS, pooling=op.pooling)
+        dims = self.dims.slot(
+            x_stride=memory.hidden, y_stride=width, width=width, rows_at=source.rows_at, outputs_at=source.outputs_at
+        )
+        group = self.device.bind(kernel, dims=dims, state=memory.state, h=memory.h, logits=memory.logits)
+        return Command(kernel, group, x=-(-width // COLUMNS), outputs=True)
 
 
 def next_norm(ops: tuple[Operation, ...], at: int) -> Norm:
     """The norm that the operation after `at` applies to h: what writes h also prepares it."""
-    for op in ops[at + 1 :]:
-        if isinstance(op, Qkv | Gated | Head):
-            return op.norm
-    raise ValueError("a program ends with its head")
+    norms = (_norm_of(op) for op in ops[at + 1 :])
+    return next(norm for norm in norms if norm is not None)  # a program ends with its head
+
+
+def _norm_of(op: Operation) -> Norm | None:
+    """The norm through which an operation reads h."""
+    return op.norm if isinstance(op, Qkv | Latent | Scan | Gated | Ungated | Route | ExpertGated | Head | Pool) else None

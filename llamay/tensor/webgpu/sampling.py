@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from llamay.sample import Recent, Sampling
 from llamay.sample.route import buffer_words, route
 from llamay.sample.terms import WORDS, Terms, dense_bias
-from llamay.tensor.webgpu.device import Buffer, Device
+from llamay.tensor.webgpu.device import Device
+from llamay.tensor.webgpu.storage import Buffer
 
 Step = tuple[Any, Any, int, int, int]  # pipeline, bind group, workgroups
 

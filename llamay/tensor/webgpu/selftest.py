@@ -16,11 +16,29 @@ import numpy as np
 
 from llamay.errors import MalformedFile, WrongNumbers
 from llamay.sample import Sampling
-from llamay.tensor.program import Gated, Head, Qkv, Residual
+from llamay.tensor.program import (
+    Attend,
+    ExpertGated,
+    ExpertResidual,
+    Gated,
+    Head,
+    Latent,
+    Lift,
+    Operation,
+    Qkv,
+    Residual,
+    Route,
+    Scan,
+    Ungated,
+)
 from llamay.tensor.webgpu import golden_choice
+from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Kernel
-from llamay.tensor.webgpu.golden import Array, Arrays, Check, Golden, Trial
-from llamay.tensor.webgpu.plan import Command, Plan
+from llamay.tensor.webgpu.golden import Golden
+from llamay.tensor.webgpu.plan import Plan
+from llamay.tensor.webgpu.trial import Array, Arrays, Check, Trial
+
+WIDE = (Qkv, Latent, Scan, Lift, Gated, Ungated, Residual, Route, ExpertGated, ExpertResidual, Head)  # several tokens a workgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +62,13 @@ class SelfTest:
         self._golden = Golden(plan, max(self.device.launch.tokens))
         self._widths = {1: True}  # whether a width may be used
         self._long = False
+        self._joint: dict[bool, bool] = {}  # whether tokens may share what attention reads, up to the first split and beyond
 
     def start(self) -> None:
         """Tests what every step needs, and writes slots, so that it comes before `begin`.  Raises WrongNumbers."""
         self._numbers(long=False)
+        if self.plan.program.pools:
+            return
         pick = self.plan.pick(batch=True)
         if pick.kernel not in self.device.proven:
             with self._timed():
@@ -70,7 +91,14 @@ class SelfTest:
             self._numbers(long=True)
             self._long = True
         while (width := self._least(rows)) not in self._widths:
-            self._widths[width] = self._same(width)
+            self._widths[width] = self._same(width, *WIDE)
+
+    def joint(self, *, long: bool) -> int:
+        """How many tokens may share what attention reads; tested at the first call, as `prove` does."""
+        most = max(self.device.launch.tokens)
+        if long not in self._joint:
+            self._joint[long] = self._same(most, Attend, long=long)
+        return most if self._joint[long] else 1
 
     def width(self, rows: int) -> int:
         """The tokens a workgroup for so many rows, which were proven: the least that covers them, else the most."""
@@ -110,14 +138,14 @@ class SelfTest:
             )
         self.device.proven.update(kernels)
 
-    def _same(self, width: int) -> bool:
-        """Whether every linear of `width` tokens a workgroup leaves the bits of one token at a time."""
+    def _same(self, width: int, *kinds: type[Operation], long: bool = False) -> bool:
+        """Whether operations of these kinds with `width` tokens a workgroup leave the bits of one token at a time."""
         with self._timed():
-            for at, commands in self._untested(width, long=False):
-                if not isinstance(self.plan.program.operations[at], Qkv | Gated | Residual | Head):
+            for at, commands in self._untested(width, long=long):
+                if not isinstance(self.plan.program.operations[at], kinds):
                     continue
-                trial = self._golden.trial(at, long=False)
-                alone, together = (self._run(trial, part) for part in (self.plan.operation(at, 1, long=False), commands))
+                trial = self._golden.trial(at, long=long, tokens=width)
+                alone, together = (self._run(trial, part) for part in (self.plan.operation(at, 1, long=long), commands))
                 differing = sum(_differing(alone[name], together[name]) for name in alone)
                 total = sum(array.size for array in alone.values())
                 label = _label([command.kernel for command in commands])
@@ -139,7 +167,7 @@ class SelfTest:
     def _untested(self, width: int, *, long: bool) -> Iterator[tuple[int, list[Command]]]:
         """Operations with a kernel that this device has not shown to be right."""
         for at in range(len(self.plan.program.operations)):
-            commands = self.plan.operation(at, width, long=long)
+            commands = self.plan.operation(at, width, long=long, joint=width, pairs=width)
             if any(command.kernel not in self.device.proven for command in commands):
                 yield at, commands
 
@@ -147,9 +175,9 @@ class SelfTest:
         trial.arrange()
         golden, outputs = self._golden, min(self._golden.rows, self.plan.memory.slots)
         grids = [
-            (golden.head_tiles, -(-outputs // c.per), 1)
+            (min(c.x, golden.head_tiles), c.depth(outputs), 1)
             if c.outputs
-            else (c.x, -(-golden.rows // c.per), golden.splits if c.split else 1)
+            else (c.x, c.depth(golden.rows), golden.splits if c.split else 1)
             for c in commands
         ]
         self.device.dispatch([(c.kernel, c.group, grid) for c, grid in zip(commands, grids, strict=True)])

@@ -10,6 +10,7 @@
                       probe    [2][PROBE]   tables of the self-test: those pages over and over
                       tables   [...]        page numbers, by sequence; then those of the window group
 
+In models that read both ways a row has its sequence's last position and its kind where others have a window table.
 A step that continues reads its rows from the slots, so no host write lies between steps.
 """
 
@@ -23,6 +24,7 @@ from llamay.tensor.batch import PAGE, Batch
 SLOTS = 64  # output slots of a step
 RING = 64  # steps whose tokens are kept
 PROBE = 24  # pages of the self-test's tables: positions beyond the first attention split
+KIND = 24  # bits of a position, in rows that are read both ways
 TAKEN_AT = 0
 SLOTS_AT = TAKEN_AT + SLOTS
 ROWS_AT = SLOTS_AT + 4 * SLOTS
@@ -84,8 +86,13 @@ class StateLayout:
         rows[:, 2:] = self._padding
         return words
 
-    def batch_rows(self, batch: Batch, first: int, count: int, padded: int) -> NDArray[np.uint32]:
-        """Rows [first, first + count) of a batch as [padded, 4] words; the rest are padding rows."""
+    def batch_rows(
+        self, batch: Batch, first: int, count: int, padded: int, *, both_ways: bool = False
+    ) -> NDArray[np.uint32]:
+        """Rows [first, first + count) of a batch as [padded, 4] words; the rest are padding rows.
+
+        Where rows are read `both_ways` the last word is the last position they see, and from bit KIND on their kind.
+        """
         sequences = batch.sequences[first : first + count]
         starts = self.tables_at + _starts(batch.tables)
         windows = self.tables_at + _starts(batch.windows, sum(map(len, batch.tables))) if batch.windows else starts
@@ -94,7 +101,12 @@ class StateLayout:
         rows[:count, 0] = batch.tokens[first : first + count]
         rows[:count, 1] = batch.positions[first : first + count]
         rows[:count, 2] = starts[sequences]
-        rows[:count, 3] = windows[sequences]
+        if both_ways:
+            rows[:, 3] = 0
+            kinds = 0 if batch.kinds is None else batch.kinds[first : first + count].astype(np.uint32)
+            rows[:count, 3] = batch.lasts()[first : first + count].astype(np.uint32) | kinds << np.uint32(KIND)
+        else:
+            rows[:count, 3] = windows[sequences]
         return rows
 
     def table_words(self, batch: Batch) -> NDArray[np.uint32]:

@@ -16,6 +16,7 @@ import logging
 import queue
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,10 +68,17 @@ class Watch:
         self._out: deque[_Fence] = deque()  # fences not yet reached
         self._words = _LossWords()
         logging.getLogger("wgpu").addHandler(self._words)
+        mine = weakref.WeakMethod(self._aborted)  # the poller is guarded until it ends, which it does with the device
+
+        def aborted() -> None:
+            tell = mine()
+            if tell is not None:
+                tell()
+
         poller = getattr(handle, "_poller", None)
         if isinstance(poller, threading.Thread):
-            aborts.guard(poller, self._aborted)
-        self._sender = _Sender(self._aborted)
+            aborts.guard(poller, aborted)
+        self._sender = _Sender(aborted)
         self._call: _Call | None = None  # on its way through the sender
 
     def check(self) -> None:

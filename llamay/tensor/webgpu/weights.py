@@ -1,6 +1,6 @@
 """Matrices on the device: cut into streams that fit a binding, repacked piece by piece, never dequantised."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from llamay.errors import OutOfMemory, Unsupported
 from llamay.quant import TensorType
-from llamay.tensor.program import Linear, Matrix
-from llamay.tensor.webgpu.device import TEXELS, Buffer, Device, Texture
+from llamay.tensor.program import Experts, Linear, Matrix
+from llamay.tensor.webgpu.device import UNIFORM, Device
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
+from llamay.tensor.webgpu.pointed import table as codebook
+from llamay.tensor.webgpu.storage import LINE, Buffer, Rows
 
 PIECE = 4 << 20  # file bytes repacked at a time: the steps of that take ten times as much
 
@@ -21,13 +23,21 @@ Order = NDArray[np.int64]
 class Stream:
     """Rows [row0, row0 + rows) of a linear, of one tensor type, in one binding."""
 
-    memory: Buffer | Texture
+    memory: Rows
     type: TensorType
     rows: int
     row0: int
     columns: int
     bias: bool
     tile: Tile
+    points: Buffer | None = None  # the codebook, of types that have one
+    expert0: int = 0  # the first expert whose rows these are
+    experts: int = 1  # as many have theirs here, one below the other, each in whole tiles
+
+    @property
+    def bound(self) -> dict[str, Rows]:
+        """What kernels read it by."""
+        return {"w": self.memory} | ({} if self.points is None else {"points": self.points})
 
     @property
     def format(self) -> Format:
@@ -40,7 +50,13 @@ class Stream:
 
     @property
     def tiles(self) -> int:
+        """Tiles of one expert, or of all where there are none."""
         return -(-self.rows // self.tile.height)
+
+    @property
+    def load(self) -> int:
+        """Bytes of a tile, and what of the memory's end is its share."""
+        return self.memory.size // (self.tiles * self.experts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +72,14 @@ class _Run:
 
     def read(self, order: Order) -> NDArray[np.uint8]:
         """File rows of the run's loaded rows `order` (-1: a zero row) -> [len(order), row bytes]."""
-        raw = self.parts[0].read()
-        out = np.zeros((len(order), raw.shape[1]), np.uint8)
+        out = np.zeros((len(order), self.parts[0].row_bytes), np.uint8)
         start = 0
         for part in self.parts:
             inside = (order >= start) & (order < start + part.rows)
-            rows = order[inside] - start
-            out[inside] = part.read()[rows if part.order is None else part.order[rows]]
+            if inside.all():
+                return part.take(order - start)
+            if inside.any():
+                out[inside] = part.take(order[inside] - start)
             start += part.rows
         return out
 
@@ -82,7 +99,6 @@ def load(device: Device, linear: Linear, *, normed: bool) -> tuple[Stream, ...]:
         bias = None if linear.bias is None else linear.bias[run.row0 : run.row0 + run.rows]
         tile = device.launch.tile_for(run.rows, normed=normed)
         streams += _streams(device, run, np.arange(run.rows), bias, tile)
-    _release(linear)
     return tuple(streams)
 
 
@@ -98,45 +114,94 @@ def interleaved(gate: Linear, up: Linear, tile: Tile) -> Order:
     return np.concatenate([pairs, ups], 1).reshape(-1)
 
 
+def woven(gate: Linear, up: Linear) -> bool:
+    """Whether the rows of gate and up can lie between each other in one stream."""
+    types = {part.type for part in (*gate.parts, *up.parts)}
+    return len(types) == len(gate.parts) == len(up.parts) == 1 and (gate.bias is None) == (up.bias is None)
+
+
 def load_gated(device: Device, gate: Linear, up: Linear) -> tuple[Stream, ...] | None:
     """The streams of gate and up woven together, or None when their types or biases differ."""
-    types = {part.type for part in (*gate.parts, *up.parts)}
-    if len(types) > 1 or len(gate.parts) > 1 or len(up.parts) > 1 or (gate.bias is None) != (up.bias is None):
+    if not woven(gate, up):
         return None
-    tile = device.launch.tile_for(2 * gate.rows, normed=True)
+    tile = device.launch.gated_tile(2 * gate.rows)
     order = interleaved(gate, up, tile)
     bias = None
     if gate.bias is not None and up.bias is not None:
         bias = np.where(order < 0, 0, np.concatenate([gate.bias, up.bias])[order]).astype(np.float32)
     streams = _streams(device, _Run((gate.parts[0], up.parts[0]), 0), order, bias, tile, rows=2 * gate.rows)
-    _release(gate)
-    _release(up)
     return tuple(streams)
 
 
-def _release(linear: Linear) -> None:
-    for part in linear.parts:
-        if part.release is not None:
-            part.release()
+def load_experts(device: Device, experts: Experts) -> tuple[Stream, ...]:
+    """The streams of one linear of each expert: whole experts where they fit a binding, else rows of one at a time."""
+    rows = experts[0].rows
+    tile = device.launch.tile_for(rows, normed=True)
+    order = np.arange(-(-rows // tile.height) * tile.height, dtype=np.int64)
+    order[rows:] = -1
+    bias = experts[0].bias is not None
+    return tuple(
+        _expert_streams(device, [_Slab((linear.parts[0],), order, _ordered(linear.bias, order)) for linear in experts], tile, rows, bias)
+    )
+
+
+def load_expert_gates(device: Device, gates: Experts, ups: Experts) -> tuple[Stream, ...] | None:
+    """The streams of each expert's gate and up woven together, or None when their types or biases differ."""
+    gate, up = gates[0], ups[0]
+    if not woven(gate, up):
+        return None
+    tile = device.launch.gated_tile(2 * gate.rows)
+    order = interleaved(gate, up, tile)
+    slabs = []
+    for gate, up in zip(gates, ups, strict=True):
+        both = None if gate.bias is None or up.bias is None else np.concatenate([gate.bias, up.bias])
+        slabs.append(_Slab((gate.parts[0], up.parts[0]), order, _ordered(both, order)))
+    return tuple(_expert_streams(device, slabs, tile, 2 * gate.rows, gate.bias is not None))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Slab:
+    """What one expert has in a stream: matrices, the order of their rows in whole tiles, and biases in that order."""
+
+    parts: tuple[Matrix, ...]
+    order: Order
+    bias: NDArray[np.float32] | None
+
+    def pieces(self, tile: Tile, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
+        """The packed bytes of rows [start, stop) of the order."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return _pieces(_Run(self.parts, 0), self.order[start:stop], bias, tile)
+
+
+def _ordered(bias: NDArray[np.float32] | None, order: Order) -> NDArray[np.float32] | None:
+    return None if bias is None else np.where(order < 0, np.float32(0), bias[order])
+
+
+def _expert_streams(device: Device, slabs: Sequence[_Slab], tile: Tile, rows: int, bias: bool) -> Iterator[Stream]:
+    first = slabs[0].parts[0]
+    tile_bytes, most = _binding(device, first, tile, bias)
+    table = points(device, first.type)
+    tiles = -(-rows // tile.height)
+    height = min(tiles, most) * tile.height  # rows of an expert in a stream
+    together = max(1, most // tiles)  # experts in a stream
+    for at in range(0, len(slabs), together):
+        some = slabs[at : at + together]
+        for start in range(0, rows, height):
+            here = min(height, rows - start)
+            size = len(some) * -(-here // tile.height) * tile_bytes
+            stop = min(start + height, len(slabs[0].order))
+            pieces = (piece for slab in some for piece in slab.pieces(tile, start, stop))
+            memory = device.fill(size, pieces)
+            yield Stream(memory, first.type, here, start, first.columns, bias, tile, table, at, len(some))
 
 
 def _streams(
     device: Device, run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile, rows: int | None = None
 ) -> list[Stream]:
     first = run.parts[0]
-    if first.type not in FORMATS:
-        names = ", ".join(type.name for type in FORMATS)
-        raise Unsupported(
-            f"tensor {first.name} has type {first.type.name}, which WGSL does not unpack; it does {names}"
-        )
     count = len(order) if rows is None else rows
-    tile_bytes = 16 * tile_vectors(FORMATS[first.type], first.columns, tile, bias is not None)
-    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
-    if device.launch.textures:
-        limit = min(limit, 16 * TEXELS * device.limits["max-texture-dimension-2d"])
-    most = limit // tile_bytes * tile.height
-    if not most:
-        raise OutOfMemory(f"tensor {first.name}: {tile.height} rows take {tile_bytes:,} bytes, a binding {limit:,}")
+    tile_bytes, tiles = _binding(device, first, tile, bias is not None)
+    most = tiles * tile.height
     streams = []
     for start in range(0, count, most):
         here = min(most, count - start)
@@ -144,18 +209,41 @@ def _streams(
         part_bias = None if bias is None else bias[start:end]
         pieces = _pieces(run, order[start:end], part_bias, tile)
         memory = device.fill(-(-here // tile.height) * tile_bytes, pieces)
-        streams.append(Stream(memory, first.type, here, run.row0 + start, first.columns, bias is not None, tile))
+        table = points(device, first.type)
+        streams.append(Stream(memory, first.type, here, run.row0 + start, first.columns, bias is not None, tile, table))
     return streams
+
+
+def points(device: Device, type: TensorType) -> Buffer | None:
+    """The codebook of a type on the device, made once; None where a type has none."""
+    if FORMATS[type].points and type not in device.tables:
+        words = np.pad(codebook(type)[:, None], ((0, 0), (0, 3)))  # elements of uniforms lie 16 bytes apart
+        device.tables[type] = device.buffer(words.nbytes, UNIFORM)
+        device.write(device.tables[type], words)
+    return device.tables.get(type)
+
+
+def _binding(device: Device, matrix: Matrix, tile: Tile, bias: bool) -> tuple[int, int]:
+    """(bytes of a tile, tiles that one binding takes at most, at least one)."""
+    if matrix.type not in FORMATS:
+        names = ", ".join(type.name for type in FORMATS)
+        raise Unsupported(
+            f"tensor {matrix.name} has type {matrix.type.name}, which WGSL does not unpack; it does {names}"
+        )
+    tile_bytes = 16 * tile_vectors(FORMATS[matrix.type], matrix.columns, tile, bias)
+    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+    if device.launch.textures:
+        limit = min(limit, LINE * device.limits["max-texture-dimension-2d"])
+    if limit < tile_bytes:
+        raise OutOfMemory(f"tensor {matrix.name}: {tile.height} rows take {tile_bytes:,} bytes, a binding {limit:,}")
+    return tile_bytes, limit // tile_bytes
 
 
 def _pieces(run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile) -> Iterator[NDArray[np.uint8]]:
     """The packed bytes of the rows in `order`, some whole tiles at a time."""
     first = run.parts[0]
-    step = max(1, PIECE // (first.read().shape[1] * tile.height)) * tile.height
+    step = max(1, PIECE // (first.row_bytes * tile.height)) * tile.height
     for start in range(0, len(order), step):
         piece_bias = None if bias is None else bias[start : start + step]
         words = pack(first.type, run.read(order[start : start + step]), first.columns, tile, piece_bias)
         yield words.reshape(-1).view(np.uint8)
-        for part in run.parts:  # the pages of the file that were read so far count as this process's memory
-            if part.release is not None:
-                part.release()

@@ -31,7 +31,7 @@ class Machine:
 
     def __init__(self, name: str = FULL, pages: int = 64, kv: str = "f32", executor=None) -> None:
         program = program_of(name)
-        self.span = max((getattr(op, "window", 0) for op in program.operations), default=0)
+        self.span = program.span
         windows = pages if self.span else 0
         self.executor = executor or NumpyExecutor(program, pages, window_pages=windows, kv=kv)
         self.cache = Cache(pages, windows, self.span, self.executor.copy_pages)

@@ -30,7 +30,7 @@ def test_kills_at_random_moments(machine, folder: Folder, tokens) -> None:
     here.save(folder, here.fill(tokens(64)))
     seen: set[tuple[int, ...]] = set()
     kills = 0
-    while kills < 8 or seen != {old, new}:
+    while kills < 4 or seen != {old, new}:
         assert kills < 60, "the kills do not meet the saves"
         command = [sys.executable, str(CHILD), "save", str(folder.root)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -14,7 +14,7 @@ from llamay.kv.snapshots import Folder, Shape, restore
 from llamay.tensor.batch import PAGE
 
 CONFTEST = Path(__file__).with_name("conftest.py")
-FULL, WINDOWED = "llama-gqa.f16", "gemma3.f16"
+FULL, WINDOWED, STATES = "llama-gqa.f16", "gemma3.f16", "mamba2-g2.f32"
 
 CHILD = """
 import importlib.util, pickle, sys
@@ -48,8 +48,10 @@ def test_pages_come_back_as_they_were(name, kv, length, machine, folder: Folder,
     assert set(there.cache.contexts.values()) == {found.context}
 
 
-@pytest.mark.parametrize("kv", ["f32", "q8"])
-@pytest.mark.parametrize("name", [FULL, WINDOWED])
+@pytest.mark.parametrize(
+    ("name", "kv"),
+    [(FULL, "f32"), (WINDOWED, "q8"), (STATES, "f32"), *(pytest.param(*pair, marks=pytest.mark.soak) for pair in ((FULL, "q8"), (WINDOWED, "f32")))],
+)
 def test_what_follows_has_the_same_bits_in_another_process(name, kv, machine, folder: Folder, tokens) -> None:
     """Also where the last page is partly filled, and where a window has passed pages."""
     before, after = tokens(75), tokens(40, seed=1)
@@ -63,7 +65,7 @@ def test_what_follows_has_the_same_bits_in_another_process(name, kv, machine, fo
     assert np.array_equal(here.run(found.context, after), expected)
 
 
-@pytest.mark.parametrize("name", [FULL, WINDOWED])
+@pytest.mark.parametrize("name", [FULL, WINDOWED, STATES])
 def test_what_follows_has_the_same_bits_on_the_device(name, machine, folder: Folder, tokens, gpu) -> None:
     from llamay.tensor.webgpu.executor import WebGPUExecutor
 
@@ -117,6 +119,19 @@ def test_a_part_whose_window_had_gone(machine, folder: Folder, tokens) -> None:
         restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50)
     early = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50, recompute=True)
     assert early.recomputed and early.pending == tuple(tokens(50)) and early.context.position == 0
+
+
+def test_a_state_is_a_page_too(machine, folder: Folder, tokens) -> None:
+    """Nothing is saved of the pages that only count tokens; a part is there as long as its own page is."""
+    here = machine(STATES)
+    here.save(folder, here.fill(tokens(100)))
+    manifest = folder.find("a").manifest
+    assert [(run.first, len(run.pages)) for run in manifest.runs] == [(7, 0), (5, 2)]
+    for count in (100, 99, 96):
+        late = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=count)
+        assert (late.context.position, late.context.tables[1].first) == (count, 5)
+    with pytest.raises(ContextMismatch, match="window of the first 95 tokens had gone"):
+        restore(folder, manifest, here.cache, here.executor, here.origin, tokens=95)
 
 
 def test_other_numerics_are_refused_or_recomputed(machine, folder: Folder, tokens) -> None:
