@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from llamay.bench.measure import GREEDY, SEED, Progress, Samples
+from llamay.bench.measure import GREEDY, SEED, Progress, Samples, check_reps
 from llamay.bench.shared import Room
 from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
@@ -59,7 +59,8 @@ def check(most: int, prompt: int, generated: int, reps: int) -> None:
     """Raises UsageError for counts that measure nothing."""
     if not 1 <= most <= MOST:
         raise UsageError(f"-batch is {most}; it may be 1 to {MOST}")
-    for name, value, least in (("-prompt", prompt, 1), ("-gen", generated, LEAST), ("-reps", reps, 1)):
+    check_reps(reps)
+    for name, value, least in (("-prompt", prompt, 1), ("-gen", generated, LEAST)):
         if value < least:
             raise UsageError(f"{name} is {value}; with -batch it may be {least} or more")
 

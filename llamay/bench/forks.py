@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llamay.bench.measure import GREEDY, SEED, Progress
+from llamay.bench.measure import GREEDY, SEED, Progress, check_reps
 from llamay.bench.shared import Room
 from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
@@ -70,7 +70,8 @@ class Forks:
 
 def check(forks: int, tokens: int, reps: int) -> None:
     """Raises UsageError for counts that measure nothing."""
-    for name, value, least, most in (("-forks", forks, 1, MOST), ("-prompt", tokens, 2, None), ("-reps", reps, 1, None)):
+    check_reps(reps)
+    for name, value, least, most in (("-forks", forks, 1, MOST), ("-prompt", tokens, 2, None)):
         if value < least or (most is not None and value > most):
             bound = f"{least} or more" if most is None else f"{least} to {most}"
             raise UsageError(f"{name} is {value}; with -forks it may be {bound}")

@@ -21,8 +21,15 @@ from llamay.tensor.program import Floats
 SEED = 1
 GREEDY = Sampling(temperature=0.0, seed=SEED)
 NO_ROWS = np.empty(0, np.int32)
+MOST_REPS = 1000
 
 Progress = Callable[[str], None]
+
+
+def check_reps(reps: int) -> None:
+    """Raises UsageError for repetitions that measure nothing, or that nobody waits for."""
+    if not 1 <= reps <= MOST_REPS:
+        raise UsageError(f"-reps is {reps}; it may be 1 to {MOST_REPS}")
 
 
 @dataclass(frozen=True, slots=True)

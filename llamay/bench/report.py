@@ -6,7 +6,7 @@ from typing import Any
 from llamay import __version__
 from llamay.bench import probe
 from llamay.bench.copy import copy_bandwidth
-from llamay.bench.measure import Figures, Progress, Width, measure, prompt_of, sweep
+from llamay.bench.measure import Figures, Progress, Width, check_reps, measure, prompt_of, sweep
 from llamay.bench.probe import Parts
 from llamay.bench.resident import peak_rss
 from llamay.bench.target import Target, kv_bytes, weight_bytes
@@ -110,9 +110,10 @@ def run(target: Target, prompt: int, generated: int, reps: int, say: Progress, *
 
 def check(prompt: int, generated: int, reps: int) -> None:
     """Raises UsageError for counts that measure nothing."""
-    for name, value, least in (("-prompt", prompt, 1), ("-gen", generated, LEAST_GENERATED), ("-reps", reps, 1)):
+    for name, value, least in (("-prompt", prompt, 1), ("-gen", generated, LEAST_GENERATED)):
         if value < least:
             raise UsageError(f"{name} is {value}; it may be {least} or more")
+    check_reps(reps)
 
 
 def facts(target: Target) -> dict[str, Any]:

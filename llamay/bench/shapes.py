@@ -3,17 +3,21 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from llamay.arch import Config, Rotary
+from llamay.arch import Config, Mixture, Rotary
 from llamay.arch.table import BY_NAME
 from llamay.errors import UsageError
 from llamay.quant import LAYOUTS, TensorType, type_named
+from llamay.quant.codebooks import CODEBOOKS
 
 T = TensorType
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The numbers of one network.  `window` applies to the layers its architecture lets slide."""
+    """The numbers of one network.  `window` applies to the layers its architecture lets slide.
+
+    With experts `feed_forward` is the width of each.
+    """
 
     architecture: str
     layers: int
@@ -27,6 +31,8 @@ class Shape:
     rope_base: float
     tied: bool = True
     window: int = 0
+    experts: int = 0
+    used: int = 0
 
     def config(self) -> Config:
         """The network as a file of it would describe it."""
@@ -49,13 +55,22 @@ class Shape:
             pairs=row.pairs,
             activation=row.activation,
             head_norms=row.head_norms,
+            whole_norms=row.whole_norms,
+            pre_norms=row.pre_norms,
             post_norms=row.post_norms,
+            fused_gate=row.fused_gate,
+            ffn_norm=row.ffn_norm,
+            sinks=row.sinks,
             tied=self.tied,
             attention_scale=self.head_dim**-0.5,
             embedding_scale=self.hidden**0.5 if row.scaled_embedding else 1.0,
             attention_softcap=50.0 if row.softcaps else 0.0,
             final_softcap=30.0 if row.softcaps else 0.0,
+            mixture=self._mixture(row.normalised) if self.experts else None,
         )
+
+    def _mixture(self, normalised: bool) -> Mixture:
+        return Mixture(self.experts, self.used, self.feed_forward, 0, "softmax", normalised, 1.0)
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every tensor's name and shape, the fastest dimension first."""
@@ -69,13 +84,20 @@ class Shape:
                 if self.architecture == "qwen2":
                     yield f"{blk}{part}.bias", (rows,)
             yield f"{blk}attn_output.weight", (q, hidden)
-            yield f"{blk}ffn_gate.weight", (hidden, wide)
-            yield f"{blk}ffn_up.weight", (hidden, wide)
-            yield f"{blk}ffn_down.weight", (wide, hidden)
-            norms = ["attn_norm", "ffn_norm", *(("post_attention_norm", "post_ffw_norm") if row.post_norms else ())]
+            kind, stacked = ("_exps", (self.experts,)) if self.experts else ("", ())
+            yield f"{blk}ffn_gate{kind}.weight", (hidden, wide, *stacked)
+            yield f"{blk}ffn_up{kind}.weight", (hidden, wide, *stacked)
+            yield f"{blk}ffn_down{kind}.weight", (wide, hidden, *stacked)
+            if self.experts:
+                yield f"{blk}ffn_gate_inp.weight", (hidden, self.experts)
+            if row.sinks:
+                yield f"{blk}attn_sinks.weight", (self.heads,)
+            norms = ["attn_norm", row.ffn_norm, *(("post_attention_norm", "post_ffw_norm") if row.post_norms else ())]
             yield from ((f"{blk}{norm}.weight", (hidden,)) for norm in norms)
             if row.head_norms:
                 yield from ((f"{blk}attn_{part}_norm.weight", (self.head_dim,)) for part in "qk")
+            if row.whole_norms:
+                yield from ((f"{blk}attn_{part}_norm.weight", (rows,)) for part, rows in (("q", q), ("k", kv)))
         yield "output_norm.weight", (hidden,)
         if not self.tied:
             yield "output.weight", (hidden, self.vocabulary)
@@ -103,6 +125,10 @@ SHAPES: dict[str, Shape] = {
     "gemma-2b": Shape("gemma2", 26, 2304, 8, 4, 256, 9216, 256000, 8192, 1e4, window=4096),
     "gemma3-270m": Shape("gemma3", 18, 640, 4, 1, 256, 2048, GEMMA, 32768, 1e6, window=512),
     "gemma3-1b": Shape("gemma3", 26, 1152, 4, 1, 256, 6912, GEMMA, 32768, 1e6, window=512),
+    "granite-1b-a400m": Shape("granitemoe", 24, 1024, 16, 8, 64, 512, 49155, 4096, 1e4, experts=32, used=8),
+    "olmoe-7b-a1b": Shape("olmoe", 16, 2048, 16, 16, 128, 1024, 50304, 4096, 1e4, tied=False, experts=64, used=8),
+    "gpt-oss-20b": Shape("gpt-oss", 24, 2880, 64, 8, 64, 2880, 201088, 131072, 1.5e5, tied=False, window=128, experts=32, used=4),
+    "qwen3-30b-a3b": Shape("qwen3moe", 48, 2048, 32, 4, 128, 768, QWEN3, 40960, 1e6, tied=False, experts=128, used=8),
     "gemma3-4b": Shape("gemma3", 34, 2560, 8, 4, 256, 10240, 262208, 131072, 1e6, window=1024),
 }
 
@@ -128,14 +154,14 @@ class Mix:
     where: Callable[[int, int], bool] = _every_third
 
     def type(self, name: str, columns: int, shape: Shape) -> TensorType:
-        """The type of one tensor; a vector is F32, and a matrix without whole blocks takes the next type that fits."""
-        if not name.endswith(".weight") or "norm" in name:
+        """The type of one tensor; a vector or a router is F32, and a matrix without whole blocks takes the next type that fits."""
+        if not name.endswith(".weight") or any(part in name for part in ("norm", "gate_inp", "sinks")):
             return T.F32
         if name == "output.weight" or (name == "token_embd.weight" and shape.tied):
             return _fitting(self.output or self.base, columns)
         _, _, rest = name.partition("blk.")
         layer, _, part = rest.partition(".")
-        part = part.removesuffix(".weight")
+        part = part.removesuffix(".weight").removesuffix("_exps")
         chosen = self.always.get(part, self.base)
         if part in self.better and self.where(int(layer), shape.layers):
             chosen = self.better[part]
@@ -151,7 +177,11 @@ MIXES: dict[str, Mix] = {
     "q5_k_m": Mix(T.Q5_K, better={"attn_v": T.Q6_K, "ffn_down": T.Q6_K}),
 }
 
-SMALLER_BLOCKS = {T.Q2_K: T.Q4_0, T.Q3_K: T.Q4_0, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0, T.Q8_K: T.Q8_0}
+SMALLER_BLOCKS = {  # as llama.cpp chooses them where it quantises
+    **dict.fromkeys((T.Q2_K, T.Q3_K, T.IQ4_XS, *CODEBOOKS), T.IQ4_NL),
+    T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0, T.Q8_K: T.Q8_0,
+    T.TQ1_0: T.Q4_0, T.TQ2_0: T.Q4_0, T.Q1_0: T.Q2_0, T.Q2_0: T.Q4_0, T.NVFP4: T.MXFP4,
+}  # fmt: skip
 
 
 def named(spec: str) -> tuple[Shape, Mix]:

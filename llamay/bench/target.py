@@ -18,7 +18,24 @@ from llamay.tensor.batch import PAGE, Ints
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
 from llamay.tensor.numpy import NumpyExecutor
-from llamay.tensor.program import Attend, Embed, Gated, Head, Linear, Matrix, Program, Qkv, Residual
+from llamay.tensor.program import (
+    Attend,
+    Embed,
+    ExpertGated,
+    ExpertResidual,
+    Gated,
+    Head,
+    Latent,
+    Lift,
+    Linear,
+    Matrix,
+    Program,
+    Qkv,
+    Residual,
+    Route,
+    Scan,
+    Ungated,
+)
 
 if TYPE_CHECKING:
     from llamay.tensor.webgpu.executor import WebGPUExecutor
@@ -76,7 +93,7 @@ def open_file(path: Path, settings: Settings, context: int) -> Target:
 
     Raises what `llamay.serve.load.load` raises.
     """
-    loaded = load.load(path, replace(settings, context=_context(settings, context)))
+    loaded = load.load(path, replace(settings, context=_context(settings, context)), direct=True)
     owned = ExitStack()
     owned.callback(loaded.close)
     return Target(
@@ -119,9 +136,9 @@ def open_synthetic(spec: str, settings: Settings, context: int) -> Target:
 
 
 def weight_bytes(target: Target) -> int:
-    """Bytes of weights that one decode step reads from memory: every matrix once, of an embedding table one row."""
+    """Bytes of weights that one decode step reads from memory: every matrix once, of an embedding table one row, of experts as many as it uses."""
     program = target.program
-    matrices = {matrix.name: matrix for op in program.operations for matrix in _read_whole(op)}
+    matrices = {matrix.name: matrix for op in program.operations for matrix in _read(op)}
     if isinstance(target.executor, NumpyExecutor) and target.executor.held:
         return sum(4 * matrix.rows * matrix.columns for matrix in matrices.values())
     read = sum(_stored(matrix) for matrix in matrices.values())
@@ -129,7 +146,8 @@ def weight_bytes(target: Target) -> int:
     if gpu is None:
         return read
     tables = {op.table.name: op.table for op in program.operations if isinstance(op, Embed)}
-    loaded = sum(_stored(matrix) for matrix in {**matrices, **tables}.values())
+    every = {matrix.name: matrix for op in program.operations for matrix in _read(op, every=True)}
+    loaded = sum(_stored(matrix) for matrix in {**every, **tables}.values())
     return round(read * gpu.memory.weight_bytes / loaded)
 
 
@@ -139,8 +157,11 @@ def kv_bytes(program: Program, position: float, kv: str) -> float:
     total = 0.0
     for op in program.operations:
         if isinstance(op, Attend):
-            page = op.kv_heads * (format.key_bytes(op.head_dim) + format.value_bytes(op.head_dim))
+            beside = 0 if op.values_at else op.value_dim
+            page = op.kv_heads * (format.key_bytes(op.head_dim) + format.value_bytes(beside))
             total += page / PAGE * (min(position, op.window) if op.window else position)
+        elif isinstance(op, Scan):  # the state, and the inputs that the convolution sees
+            total += 4 * (op.inner * op.states + (len(op.kernel) - 1) * op.channels)
     return total
 
 
@@ -157,12 +178,24 @@ def _stored(matrix: Matrix) -> int:
     return matrix.rows * LAYOUTS[matrix.type].row_bytes(matrix.columns)
 
 
-def _read_whole(op: object) -> tuple[Matrix, ...]:
-    """The matrices that one token reads all of."""
+def _read(op: object, *, every: bool = False) -> tuple[Matrix, ...]:
+    """The matrices that one token reads all of, or with those of `every` expert."""
     linears: tuple[Linear, ...] = ()
     match op:
-        case Qkv(linear=linear) | Residual(linear=linear) | Head(linear=linear):
+        case Qkv(linear=linear) | Residual(linear=linear) | Route(linear=linear) | Head(linear=linear):
             linears = (linear,)
         case Gated(gate=gate, up=up):
             linears = (gate, up)
+        case Ungated(up=up):
+            linears = (up,)
+        case Latent(down=down, up=asked, absorb=heads):
+            linears = (down, *([] if asked is None else [asked]), *heads)
+        case Scan(enter=enter, select=select, step=step):
+            linears = tuple(linear for linear in (enter, select, step) if linear is not None)
+        case Lift(linears=heads):
+            linears = heads
+        case ExpertGated(gate=gates, up=ups, used=used):
+            linears = (*gates, *ups) if every else (*gates[:used], *ups[:used])
+        case ExpertResidual(down=downs, used=used, shared=shared):
+            linears = (*(downs if every else downs[:used]), *([] if shared is None else [shared]))
     return tuple(part for linear in linears for part in linear.parts)

@@ -8,7 +8,8 @@ from llamay.cli.terminal import note, plain
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve.engine import Engine
 from llamay.serve.events import Done, Failed, Text
-from llamay.serve.load import Loaded, Prompt
+from llamay.serve.language import Prompt
+from llamay.serve.load import Loaded
 from llamay.serve.request import Limits, Request
 
 
@@ -30,7 +31,7 @@ def show(
     screen = sys.stdout.isatty()
     pieces: list[str] = []
     done: Done | None = None
-    for news in loaded.news(prompt):
+    for news in loaded.language.news(prompt):
         note(news)
     how = replace(sampling, seed=fresh_seed() if seed is None else seed)
     ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops)))

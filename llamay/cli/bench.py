@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         for name, given in (("-sweep", args.sweep), ("-c", args.context is not None)):
             if given:
                 raise UsageError(f"{name} is for measuring one request; leave it out, or -forks and -batch")
-    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
+    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "kv_mem", "backend")})
     if args.forks is not None:
         return _forks(args, in_force)
     return _single(args, in_force) if args.batch is None else _batch(args, in_force)

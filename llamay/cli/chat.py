@@ -12,7 +12,8 @@ from llamay.cli.terminal import note, plain
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve.engine import Engine
-from llamay.serve.load import Loaded, Message
+from llamay.serve.language import Message
+from llamay.serve.load import Loaded
 from llamay.serve.request import Limits
 
 PROMPT, MORE = ">>> ", "... "
@@ -87,7 +88,7 @@ class _Talk:
         """Answers one message.  An error is shown and the message taken back; the conversation goes on."""
         self.messages.append({"role": "user", "content": text})
         try:
-            prompt = self.loaded.chat(self.messages)
+            prompt = self.loaded.language.chat(self.messages)
             given = answer.show(self.engine, self.loaded, prompt, self.sampling, self.limits, self.seed)
         except LlamayError as error:
             self.messages.pop()

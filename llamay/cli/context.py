@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def _list(folder: "Folder", args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(rows, indent=2))
         return
+    if not chosen:
+        print(f"llamay context: {_nothing(survey.contexts, args.tag)}", file=sys.stderr)
     table = [("NAME", "TOKENS", "SIZE", "OWN", "SAVED", "MODEL", "TAGS")]
     for saved, row in zip(chosen, rows, strict=True):
         when = age(time.time() - saved.manifest.created)
@@ -77,6 +80,13 @@ def _list(folder: "Folder", args: argparse.Namespace) -> None:
     widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
     for line in table:
         print("    ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _nothing(there: "Sequence[Saved]", tag: str | None) -> str:
+    """Why a list is empty, and what would fill it."""
+    if there:
+        return f"none of the {len(there)} saved has the tag {tag!a}"
+    return "nothing is saved yet; `s` in `llamay tui` saves a context, as context.snapshot() does from Python (docs/contexts.md)"
 
 
 def _row(folder: "Folder", saved: "Saved", users: "Counter[str]") -> dict[str, Any]:

@@ -10,6 +10,8 @@ from llamay.cli.flags import Parser, json_flag
 NAME = "env"
 HELP = "print each setting, its value and where it came from"
 
+SECRET = ("api_key",)  # a terminal is seen, and pasted, by others
+
 
 def configure(parser: Parser) -> None:
     json_flag(parser)
@@ -20,6 +22,8 @@ def run(args: argparse.Namespace) -> int:
     rows = []
     for setting in fields(settings.Settings):
         value = getattr(resolved.settings, setting.name)
+        if setting.name in SECRET and value:
+            value = "(set)"
         rows.append(
             {
                 "name": setting.name,

@@ -5,11 +5,11 @@ from collections import defaultdict
 from typing import Any
 
 from llamay import arch, model, tok
-from llamay.arch import Config
+from llamay.arch import Config, Mixture, StateSpace
 from llamay.errors import LlamayError
 from llamay.gguf import Array, File
 from llamay.settings import Settings
-from llamay.tensor.cache import CACHE_FORMATS, OFFERED
+from llamay.tensor.cache import CACHE_FORMATS, OFFERED, state_sizes
 from llamay.tok import Tokenizer
 
 Facts = dict[str, Any]
@@ -47,29 +47,57 @@ def gather(file: File) -> Facts:
 
 def network(config: Config) -> Facts:
     """The numbers of the network.  A per-layer value is a list only where layers differ."""
-    full = [rotary for rotary, window in zip(config.rotary, config.windows, strict=True) if not window]
-    rotary = (full or list(config.rotary))[0]
+    turned = [(rotary, window) for rotary, window in zip(config.rotary, config.windows, strict=True) if rotary]
+    rope: Facts = {}
+    if turned:
+        rotary = min(turned, key=lambda layer: layer[1] > 0)[0]  # of a layer that sees everything, where one has any
+        rope = {
+            "rope_base": rotary.base,
+            "rope_dimensions": rotary.dimensions,
+            "rope_scaling": None if rotary.scaling is None else f"{rotary.scaling.kind} x{rotary.scaling.factor:g}",
+            "rope_base_sliding": next((r.base for r, w in turned if w), None),
+        }
     return {
         "layers": config.layers,
         "hidden": config.hidden,
         "feed_forward": _one(config.feed_forward),
+        "experts": None if config.mixture is None else _experts(config.mixture),
         "heads": _one(config.heads),
         "kv_heads": _one(config.kv_heads),
         "head_dim": config.head_dim,
         "context": config.context,
         "vocabulary": config.vocabulary,
-        "rope_base": rotary.base,
-        "rope_dimensions": rotary.dimensions,
-        "rope_scaling": None if rotary.scaling is None else f"{rotary.scaling.kind} x{rotary.scaling.factor:g}",
-        "rope_base_sliding": next((r.base for r, w in zip(config.rotary, config.windows, strict=True) if w), None),
+        "positions": "rope" if turned else "learned" if config.learned_positions else "ALiBi" if config.alibi else "none",
+        **rope,
         "sliding_window": max(config.windows),
         "sliding_layers": sum(1 for window in config.windows if window),
         "tied": config.tied,
+        "state": None if config.space is None else _state(config.space, config.layers),
         "kv_bytes_a_token": {
-            name: sum(config.kv_heads) * CACHE_FORMATS[name].token_bytes(config.head_dim) for name in OFFERED
+            name: sum(config.kv_heads) * CACHE_FORMATS[name].token_bytes(config.head_dim, config.value_dim) for name in OFFERED
         },
+        "pooling": config.pooling or None,
+        "ranks": config.ranks,
         "unread_keys": list(config.unread_keys),
     }
+
+
+def _state(space: StateSpace, layers: int) -> Facts:
+    """The state that stands in each layer in place of attention; bytes are of all layers."""
+    return {
+        "inner": space.inner,
+        "states": space.states,
+        "heads": space.heads,
+        "groups": space.groups,
+        "convolution": space.kernel,
+        "bytes": 4 * layers * (space.inner * space.states + (space.kernel - 1) * space.convolved),
+        "page_bytes": layers * sum(state_sizes(space.inner, space.states, space.shared, space.kept)),
+    }
+
+
+def _experts(mixture: Mixture) -> Facts:
+    """The experts that stand in each layer; `feed_forward` is the width of one."""
+    return {"count": mixture.count, "used": mixture.used, "shared_width": mixture.shared_width}
 
 
 def kv_measured(file: File, in_force: Settings) -> Facts | None:
@@ -112,7 +140,7 @@ def tokenizer(tokenizer: Tokenizer) -> Facts:
         "eos": tokenizer.eos,
         "end_tokens": sorted(tokenizer.end_tokens),
         "adds_bos": tokenizer.add_bos,
-        "adds_eos": tokenizer.add_eos,
+        "adds_eos": tokenizer.closing is not None,
         "notes": list(tokenizer.notes),
         "chat_templates": {
             name or "default": hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -140,7 +168,7 @@ def tokenized(tokenizer: Tokenizer, data: bytes) -> Facts:
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         ids = tokenizer.encode(line)
         lines.append(
-            {"line": number, "bytes": len(line), "tokens": len(ids), "round_trip": tokenizer.decode(ids) == line}
+            {"line": number, "bytes": len(line), "tokens": len(ids), "round_trip": _comes_back(tokenizer, ids, line)}
         )
     ids = tokenizer.encode(data)
     return {
@@ -148,8 +176,15 @@ def tokenized(tokenizer: Tokenizer, data: bytes) -> Facts:
         "bytes": len(data),
         "tokens": len(ids),
         "bytes_a_token": len(data) / max(len(ids), 1),
-        "round_trip": tokenizer.decode(ids) == data,
+        "round_trip": _comes_back(tokenizer, ids, data),
+        "of": "tokens" if tokenizer.folds else "bytes",
     }
+
+
+def _comes_back(tokenizer: Tokenizer, ids: list[int], data: bytes) -> bool:
+    """Whether the ids give the bytes again, or where the tokenizer folds text, the same ids."""
+    found = tokenizer.decode(ids)
+    return found == data or (tokenizer.folds and tokenizer.encode(found) == ids)
 
 
 def _value(value: Any) -> Any:

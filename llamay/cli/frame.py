@@ -19,12 +19,18 @@ from llamay.errors import LlamayError, UsageError
 
 COMMANDS: dict[str, str] = {
     "run": "llamay.cli.run",
+    "serve": "llamay.cli.serve",
+    "tui": "llamay.cli.tui",
+    "ps": "llamay.cli.ps",
+    "stop": "llamay.cli.stop",
     "pull": "llamay.cli.pull",
     "list": "llamay.cli.list",
     "rm": "llamay.cli.rm",
     "cp": "llamay.cli.cp",
     "info": "llamay.cli.info",
     "context": "llamay.cli.context",
+    "embed": "llamay.cli.embed",
+    "rerank": "llamay.cli.rerank",
     "bench": "llamay.cli.bench",
     "benchfork": "llamay.cli.benchfork",
     "ppl": "llamay.cli.ppl",

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from llamay.cli.facts import Facts
     from llamay.gguf import File
 
+POOLED = {"mean": "the mean over all tokens", "first": "of the first token", "last": "of the last token"}
+
 NAME = "info"
 HELP = "show what a model file holds: network, tokenizer, quantisation, tensor audit"
 
@@ -21,6 +23,7 @@ def configure(parser: Parser) -> None:
     flag(parser, "-m", metavar="MODEL", completes="model", help="the model, as a flag")
     flag(parser, "-tensors", action="store_true", help="list every tensor")
     flag(parser, "-meta", action="store_true", help="list every metadata key")
+    flag(parser, "-supported", action="store_true", help="list what llamay reads: tensor types, networks, tokenizers")
     flag(
         parser, "-tokenize", metavar="FILE", completes="file", help="tokenize a text: bytes a token, round trip a line"
     )
@@ -29,8 +32,12 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import gguf, settings
-    from llamay.cli import facts, models
+    from llamay.cli import facts, models, supported
 
+    if args.supported:
+        tables = supported.tables()
+        print(json.dumps(tables, indent=2) if args.json else "\n".join(supported.lines(tables)))
+        return 0
     if args.m is not None and args.model is not None:
         raise UsageError(f"-m {args.m} and {args.model} both name a model: give one of them")
     in_force = settings.load()
@@ -95,27 +102,59 @@ def network_rows(network: "Facts") -> list[tuple[str, str]]:
     """Layers, heads, context, rope and what a token costs in the cache."""
     from llamay.store.progress import size
 
-    kv = network["kv_bytes_a_token"]
+    kv, state = network["kv_bytes_a_token"], network["state"]
     whole = size(kv["f32"] * network["context"])
     others = ", ".join(f"{name}: {bytes}" for name, bytes in kv.items() if name != "f32")
-    rope = f"{network['rope_base']:.12g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
-    if network["rope_scaling"]:
-        rope += f", scaled {network['rope_scaling']}"
+    if state:
+        rows = [
+            ("layers", f"{network['layers']}, hidden {network['hidden']}"),
+            ("state space", _space(state)),
+            ("context", f"{network['context']} tokens"),
+            ("state bytes", f"{state['bytes']} a context, however long; {size(state['page_bytes'])} a page of 16 tokens"),
+        ]
+        return [*rows, *_unread(network)]
     rows = [
         ("layers", f"{network['layers']}, hidden {network['hidden']}, feed forward {_each(network['feed_forward'])}"),
+        *([("experts", _experts(network["experts"]))] if network["experts"] else []),
         ("heads", f"{_each(network['heads'])}, kv heads {_each(network['kv_heads'])}"),
         ("head dim", str(network["head_dim"])),
         ("context", f"{network['context']} tokens"),
-        ("rope base", rope),
-        ("KV bytes", f"{kv['f32']} a token ({others}), {whole} for the whole context"),
+        *position_rows(network),
     ]
-    rows += kv_rows(network.get("kv_measured"))
+    if network["pooling"]:
+        head = "; a head makes a score of it" if network["ranks"] else ""
+        rows.append(("vector", f"{network['hidden']} values, {POOLED[network['pooling']]}{head}"))
+    else:
+        rows.append(("KV bytes", f"{kv['f32']} a token ({others}), {whole} for the whole context"))
+        rows += kv_rows(network.get("kv_measured"))
     if network["sliding_layers"]:
         window = f"{network['sliding_window']} tokens in {network['sliding_layers']} of {network['layers']} layers"
-        rows.append(("window", f"{window}, rope base {network['rope_base_sliding']:.12g} there"))
-    if network["unread_keys"]:
-        rows.append(("unread keys", ", ".join(network["unread_keys"])))
-    return rows
+        base = network.get("rope_base_sliding")
+        rows.append(("window", f"{window}, rope base {base:.12g} there" if base else window))
+    return [*rows, *_unread(network)]
+
+
+def _unread(network: "Facts") -> list[tuple[str, str]]:
+    return [("unread keys", ", ".join(network["unread_keys"]))] if network["unread_keys"] else []
+
+
+def _space(state: "Facts") -> str:
+    groups = f" in {state['groups']} groups" if state["groups"] > 1 else ""
+    heads = "" if state["heads"] == state["inner"] else f" in {state['heads']} heads{groups}"
+    return f"{state['inner']} channels{heads} of {state['states']} states each, convolution over {state['convolution']} tokens"
+
+
+def position_rows(network: "Facts") -> list[tuple[str, str]]:
+    """How the model tells positions apart."""
+    if network["positions"] != "rope":
+        return [("positions", network["positions"])]
+    rope = f"{network['rope_base']:.12g}, {network['rope_dimensions']} of {network['head_dim']} dimensions turn"
+    return [("rope base", f"{rope}, scaled {network['rope_scaling']}" if network["rope_scaling"] else rope)]
+
+
+def _experts(experts: "Facts") -> str:
+    shared = f", and one of {experts['shared_width']} that all use" if experts["shared_width"] else ""
+    return f"{experts['count']} of that width, {experts['used']} for each token{shared}"
 
 
 def kv_rows(measured: "Facts | None") -> list[tuple[str, str]]:
@@ -195,7 +234,8 @@ def token_lines(found: "Facts") -> list[str]:
     good = sum(row["round_trip"] for row in found["lines"])
     whole = "ok" if found["round_trip"] else "DIFFERS"
     text.append(f"{found['bytes']} bytes, {found['tokens']} tokens, {found['bytes_a_token']:.3f} bytes a token")
-    text.append(f"round trip: {good} of {len(found['lines'])} lines, the whole text {whole}")
+    folded = "" if found["of"] == "bytes" else " (its tokens: this tokenizer folds text)"
+    text.append(f"round trip: {good} of {len(found['lines'])} lines, the whole text {whole}{folded}")
     return text
 
 

@@ -1,15 +1,19 @@
 """The models a person may name, for commands and for completion."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from llamay.settings import Settings
 
+if TYPE_CHECKING:
+    from llamay.serve.usual import Does
 
-def path(name: str, settings: Settings) -> Path:
-    """The file of `name`, or of the default model; see `llamay.store.named`."""
-    from llamay.store import named
 
-    return named.path(name, settings)
+def path(name: str, settings: Settings, does: "Does" = "answers") -> Path:
+    """The file of `name`, or of the usual model for what is asked; see `llamay.serve.usual`."""
+    from llamay.serve import usual
+
+    return usual.path(name, settings, does)
 
 
 def names(settings: Settings) -> list[str]:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     with gguf.open(path) as file:
         context = min(CONTEXT, arch.describe(file).context) if args.context is None else args.context
     ppl.check(context, args.chunks)
-    with load.load(path, replace(in_force, context=context)) as loaded:
+    with load.load(path, replace(in_force, context=context), direct=True) as loaded:
         note(loaded.describe())
         ids = ppl.tokens_of(loaded, text)
         chunks = ppl.chunk_count(len(ids), context, args.chunks)

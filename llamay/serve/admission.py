@@ -10,11 +10,13 @@ from llamay.kv import Cache, Context
 from llamay.kv.table import sized
 from llamay.sample import Sampling
 from llamay.sample.terms import Terms
+from llamay.serve.logprobs import Alignment
 from llamay.serve.request import Asked, Limits, Reading, Request
 from llamay.serve.sequence import Decoder, Mute, Sequence
 from llamay.serve.ticket import Ticket
 from llamay.serve.waiting import Waiting
 from llamay.tensor.batch import PAGE
+from llamay.tensor.program import Program
 
 MOST_PAGES_AHEAD = 4  # that a decoding sequence takes before it needs them: fewer batches have to be composed
 
@@ -29,7 +31,7 @@ class Admission:
     """
 
     def __init__(
-        self, cache: Cache, waiting: Waiting, decoder: DecoderOf, context: int, vocabulary: int, chunk: int
+        self, cache: Cache, waiting: Waiting, decoder: DecoderOf, context: int, program: Program, chunk: int
     ) -> None:
         self.cache = cache
         self.waiting = waiting
@@ -37,10 +39,11 @@ class Admission:
         self.context = context
         self.before: int | None = None  # only tickets with a lower id are admitted: another model is to be loaded
         self._decoder = decoder
-        self._vocabulary = vocabulary
+        self._vocabulary, self._made_for, self._pools = program.vocabulary, program.context, program.pools
         self._chunk = chunk
         self._blocked: LlamayError | None = None  # why the next did not fit; nothing was given back since
         self._held_back = False  # a sequence lost its pages and nothing has ended since
+        self._lent: dict[int, Context] = {}  # by id, the least recently used first
 
     def anyone(self) -> bool:
         """Whether somebody is to be admitted, now or later."""
@@ -60,7 +63,10 @@ class Admission:
             sequence = self.paused[0] if self.paused else self._opened()
             if sequence is None:
                 continue
-            if self._fits(sequence):
+            fits = self._fits(sequence)
+            while not fits and self.spare():
+                fits = self._fits(sequence)
+            if fits:
                 self._let_in(sequence)
                 return sequence
             if others:
@@ -123,7 +129,7 @@ class Admission:
         decoder = self._decoder(asked.tokens, stem.limits.stops)
         return replace(
             stem, index=index, purpose="answer", tokens=list(asked.tokens), sampling=sampling, decoder=decoder,
-            context=context, kept=False,
+            context=context, kept=False, keeper=None, alignment=_alignment(asked),
         )  # fmt: skip
 
     def release(self, sequence: Sequence) -> None:
@@ -134,6 +140,9 @@ class Admission:
         context, sequence.context = sequence.context, None
         if context is not None and sequence.kept:
             self.cache.rewind(context, context.position)  # the room beyond
+        elif context is not None and sequence.keeper is not None:
+            self.cache.rewind(context, context.position)
+            sequence.keeper.keep(self, context)
         elif context is not None:
             self.cache.drop(context)
         self.gave_back()
@@ -142,6 +151,25 @@ class Admission:
         """Pages may have become free."""
         self._blocked = None
         self._held_back = False
+
+    def lend(self, context: Context) -> None:
+        """A context that nobody uses just now: its pages may be taken back, the least recently lent one's first."""
+        self._lent.pop(context.id, None)
+        self._lent[context.id] = context
+
+    def spare(self) -> bool:
+        """Takes back the pages of a context that was lent and is not pinned; False where there is none."""
+        context = next((one for one in self._lent.values() if not one.pinned), None)
+        if context is None:
+            return False
+        self.drop(context)
+        return True
+
+    def drop(self, context: Context) -> None:
+        """Gives a context back that belongs to nobody any more."""
+        self._lent.pop(context.id, None)
+        self.cache.drop(context)
+        self.gave_back()
 
     def publish(self, sequence: Sequence) -> None:
         """What the sequence has computed so far becomes known to others."""
@@ -162,6 +190,8 @@ class Admission:
 
     def _sequence(self, ticket: Ticket) -> Sequence:
         asked = ticket.asked
+        if self._pools:
+            raise UsageError("this model turns texts into vectors and generates none; `llamay embed` or `rerank` takes it")
         outside = [token for token in asked.tokens if not 0 <= token < self._vocabulary]
         if outside:
             raise UsageError(f"the prompt holds token {outside[0]}; the vocabulary ends at {self._vocabulary - 1}")
@@ -176,7 +206,8 @@ class Admission:
         sequence = Sequence(
             ticket, 0, "prompt" if stem else "answer", tokens, len(tokens), asked.sampling_of(0), asked.limits,
             self._room(asked, asked.limits.tokens), self._decoder(asked.tokens, asked.limits.stops),
-            self._own(asked), asked.context is not None, asked.prefix_cache,
+            self._own(asked), asked.context is not None, asked.prefix_cache, keeper=asked.keeper,
+            alignment=_alignment(asked),
         )  # fmt: skip
         return sequence
 
@@ -186,9 +217,18 @@ class Admission:
         if room < (0 if wanted == 0 else 1):
             raise ContextFull(
                 f"the prompt has {len(asked.tokens)} tokens and the context {self.context}; "
-                f"-c {len(asked.tokens) + (256 if wanted is None else wanted)} would hold it with its answer"
+                f"{self._way_out(len(asked.tokens), 256 if wanted is None else wanted)}",
+                prompt=len(asked.tokens),
+                context=self.context,
             )
         return room if wanted is None else min(wanted, room)
+
+    def _way_out(self, prompt: int, answer: int) -> str:
+        """What would let a prompt of so many tokens in, and its answer."""
+        if prompt + answer <= self._made_for:
+            return f"-c {prompt + answer} would hold it with its answer"
+        longer = f", or use -c {self._made_for}" if prompt < self._made_for and self.context < self._made_for else ""
+        return f"this model was made for {self._made_for}: shorten the prompt{longer}"
 
     def _own(self, asked: Request) -> Context | None:
         """The context the asker wants continued."""
@@ -208,8 +248,10 @@ class Admission:
         if sequence.context is None:
             asked = sequence.ticket.asked
             known = asked.first if isinstance(asked, Reading) else len(sequence.tokens) - 1
-            found = sequence.tokens[:known] if sequence.prefix_cache else ()
-            sequence.context, _ = self.cache.match(found)
+            found = sequence.tokens[:known] if sequence.prefix_cache else []
+            keeper = sequence.keeper
+            sequence.context = self.cache.match(found)[0] if keeper is None else keeper.begin(self, found)
+            sequence.context.remembered = sequence.prefix_cache
         context = sequence.context
         if sequence.purpose == "answer" and context.position == len(sequence.tokens):
             self.cache.rewind(context, context.position - 1)  # the last token's logits are wanted
@@ -266,6 +308,10 @@ class Admission:
             self.waiting.take(sequence.ticket)
         self._blocked = None
         sequence.ticket.fail(error)
+
+
+def _alignment(asked: Asked) -> Alignment | None:
+    return None if asked.logprobs is None else Alignment()
 
 
 def youngest(sequences: Iterable[Sequence]) -> Sequence | None:

@@ -2,17 +2,16 @@
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import numpy as np
 
-from llamay import kv
 from llamay.errors import UsageError
 from llamay.kv import snapshots
 from llamay.serve.events import Failed, Rows
 from llamay.serve.options import Options
+from llamay.serve.pages import Pages
 from llamay.serve.request import Limits, Reading, Request
 from llamay.serve.results import Completion, Stream
 from llamay.serve.scheduler import Scheduler
@@ -20,33 +19,6 @@ from llamay.tensor.program import Floats
 
 if TYPE_CHECKING:
     from llamay.serve.llama import Llama
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class Pages:
-    """A context of a cache, and the scheduler whose cache that is.  The engine's thread owns it."""
-
-    scheduler: Scheduler | None = None
-    context: kv.Context | None = None
-
-    def current(self, scheduler: Scheduler, tokens: Sequence[int]) -> kv.Context:
-        """The context; a new one where the model was loaded anew, which holds what is known of the tokens."""
-        if self.scheduler is not scheduler or self.context is None:
-            self.scheduler, (self.context, _) = scheduler, scheduler.cache.match(tokens[:-1])
-        return self.context
-
-    def replace(self, scheduler: Scheduler, context: kv.Context) -> None:
-        """Another context in its place."""
-        self.drop()
-        self.scheduler, self.context = scheduler, context
-
-    def drop(self) -> None:
-        """Gives the context back."""
-        if self.scheduler is not None and self.context is not None:
-            self.scheduler.drop(self.context)
-        self.scheduler = self.context = None
 
 
 class Context:
@@ -90,7 +62,8 @@ class Context:
             raise UsageError("append takes either text or tokens")
         self._settle()
         tokenizer = self._llama.tokenizer
-        more = list(tokens or ()) if text is None else tokenizer.encode(text, parse_special=True)
+        goes_on = tokenizer.continues(self._tokens)
+        more = list(tokens or ()) if text is None else tokenizer.encode(text, parse_special=True, continues=goes_on)
         before = len(self._tokens)
         self._tokens += more
         try:
@@ -105,11 +78,8 @@ class Context:
         self._settle()
         tokens = list(self._tokens)
 
-        def fork(scheduler: Scheduler) -> list[Pages]:
-            context = self._pages.current(scheduler, tokens)
-            return [Pages(scheduler, one) for one in scheduler.cache.fork(context, n)]
-
-        return [Context(self._llama, tokens, pages, self._parent) for pages in self._llama.engine.call(fork)]
+        forked = self._llama.engine.call(lambda scheduler: self._pages.fork(scheduler.admission, tokens, n))
+        return [Context(self._llama, tokens, pages, self._parent) for pages in forked]
 
     def rewind(self, n: int) -> Self:
         """Forgets all but the first `n` tokens, and returns itself."""
@@ -117,15 +87,7 @@ class Context:
         if not 0 <= n <= len(self._tokens):
             raise UsageError(f"the context has {len(self._tokens)} tokens; it cannot go back to {n}")
         del self._tokens[n:]
-        tokens = list(self._tokens)
-
-        def rewind(scheduler: Scheduler) -> None:
-            context = self._pages.current(scheduler, tokens)
-            if context.position > n:
-                scheduler.cache.rewind(context, n)
-                scheduler.admission.gave_back()
-
-        self._llama.engine.call(rewind)
+        self._llama.engine.call(lambda scheduler: self._pages.rewind(scheduler.admission, n))
         return self
 
     @overload
@@ -163,10 +125,8 @@ class Context:
         label = snapshots.Label(name, tuple(tags), self._parent or "", self.text)
 
         def record(scheduler: Scheduler) -> snapshots.Recording:
-            context = self._pages.current(scheduler, tokens)
-            context.name = label.name
-            pending = tokens[context.position :]
-            return snapshots.record(folder, context, scheduler.executor, origin(scheduler), pending)
+            self._pages.call(label.name)
+            return self._pages.record(scheduler, folder, origin(scheduler), tokens)
 
         with self._llama.engine.call(record) as recording:
             saved = recording.commit(label, replace=replace)
@@ -184,11 +144,8 @@ class Context:
         saved = folder.find(name).manifest
 
         def restore(scheduler: Scheduler) -> tuple[int, ...]:
-            found = snapshots.restore(
-                folder, saved, scheduler.cache, scheduler.executor, origin(scheduler), tokens=tokens, recompute=recompute
-            )
-            found.context.name = saved.name
-            self._pages.replace(scheduler, found.context)
+            found = self._pages.restore(scheduler, folder, saved, origin(scheduler), tokens=tokens, recompute=recompute)
+            self._pages.call(saved.name)
             return found.tokens
 
         self._tokens = list(self._llama.engine.call(restore))
@@ -228,7 +185,7 @@ class Context:
 
     def _id(self) -> int:
         tokens = list(self._tokens)
-        return self._llama.engine.call(lambda scheduler: self._pages.current(scheduler, tokens).id)
+        return self._llama.engine.call(lambda scheduler: self._pages.current(scheduler.admission, tokens).id)
 
     def _compute(self) -> None:
         """Computes all but the last token."""

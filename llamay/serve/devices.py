@@ -83,7 +83,7 @@ def executor(choice: Choice, program: Program, sizes: Pools, settings: Settings)
 
     return open_executor(
         choice.adapter, program, sizes.pages, settings.cache, window_pages=sizes.window_pages, kv=settings.kv,
-        entries=sizes.entries, allowed=settings.device_bytes,
+        entries=sizes.entries, allowed=settings.device_bytes, **({"rows": sizes.rows} if sizes.rows else {}),
     )  # fmt: skip
 
 

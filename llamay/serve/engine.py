@@ -11,14 +11,15 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from llamay.errors import Closed, LlamayError
+from llamay.serve.ledger import FRESH, Ledger
 from llamay.serve.request import Asked
 from llamay.serve.resident import Call, Resident
+from llamay.serve.residents import Residents
 from llamay.serve.scheduler import CHUNK, RUNNING, Model, Scheduler
 from llamay.serve.stats import Stats
-from llamay.serve.ticket import TICK, Ticket
-from llamay.serve.waiting import MOST_WAITING, Gate, Waiting
-
-FRESH = 0.05  # seconds that statistics are good for
+from llamay.serve.ticket import Ticket
+from llamay.serve.told import Told
+from llamay.serve.waiting import MOST_WAITING, Gate
 
 T = TypeVar("T")
 
@@ -38,24 +39,24 @@ class Engine:
     """Carries out requests for any number of models, of which `bounds.loaded` are loaded at once.
 
     `open` loads a model by its name, on a thread of its own; everything after that happens on
-    the engine's thread.  All methods may be called from any other.
+    the engine's thread.  Models that are `light` by their name, small encoders, take no place of
+    those that answer.  All methods may be called from any other thread.
     """
 
-    def __init__(self, open: Callable[[str], Model], bounds: Bounds | None = None) -> None:
+    def __init__(
+        self, open: Callable[[str], Model], bounds: Bounds | None = None, light: Callable[[str], bool] = lambda name: False
+    ) -> None:
         self.bounds = bounds or Bounds()
         self._open = open
         self._gate = Gate(self.bounds.waiting)
-        self._residents: dict[str, Resident] = {}
+        self._residents = Residents(self._gate, self.bounds.loaded, self.bounds.keep_alive, light)
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.RLock()  # of `_closed`, and of the order of what is put in the inbox
         self._closed = False
         self._stopped = False
         self._ids = itertools.count(1)
         self._loaders: list[threading.Thread] = []
-        self._started = time.monotonic()
-        self._submitted = 0
-        self._stats = Stats((), (), 0, self.bounds.waiting, 0, 0.0)
-        self._told = 0.0  # when they were made
+        self._ledger = Ledger(self.bounds.waiting)
         self._thread = threading.Thread(target=self._work, name="llamay-engine", daemon=True)
         self._thread.start()
         atexit.register(self.close)  # a daemon thread must not be in a driver when Python goes away
@@ -80,9 +81,9 @@ class Engine:
         with self._lock:
             self._check()
             self._gate.enter()
-            ticket = Ticket(next(self._ids), asked, self._cancel)
-            self._submitted += 1
-            self._inbox.put(lambda: self._resident(asked.model).waiting.push(ticket))
+            ticket = Ticket(next(self._ids), asked, self._cancel, self._ledger.remember)
+            self._ledger.submitted += 1
+            self._inbox.put(lambda: self._residents[asked.model].waiting.push(ticket))
         return ticket
 
     def call(self, do: Callable[[Scheduler], T], model: str = "") -> T:
@@ -90,33 +91,44 @@ class Engine:
 
         The model is loaded for it.  What it raises is raised here.
         """
-        result: list[T] = []
-        errors: list[BaseException] = []
-        done = threading.Event()
+        told: Told[T] = Told()
+        with self._lock:
+            self._check()
+            self._inbox.put(lambda: self._do(self._residents[model], Call(lambda scheduler: told.of(do, scheduler), told.fail)))
+        return told.wait()
 
-        def carry_out(scheduler: Scheduler) -> None:
-            try:
-                result.append(do(scheduler))
-            except BaseException as error:
-                errors.append(error)
-            done.set()
+    def visit(self, do: Callable[[Scheduler | None], T], model: str = "") -> T:
+        """As `call`, with None where the model is not loaded, which this does not change."""
+        told: Told[T] = Told()
 
-        def fail(error: LlamayError) -> None:
-            errors.append(error)
-            done.set()
+        def carry_out() -> None:
+            resident = self._residents.get(model)
+            told.of(do, None if resident is None else resident.scheduler)
 
         with self._lock:
             self._check()
-            self._inbox.put(lambda: self._do(self._resident(model), Call(carry_out, fail)))
-        while not done.wait(TICK):
-            pass
-        if errors:
-            raise errors[0]
-        return result[0]
+            self._inbox.put(carry_out)
+        return told.wait()
+
+    def cancel(self, id: int) -> bool:
+        """Ends the request that a ticket or the statistics call so, wherever it is; False where none is under way."""
+        told: Told[bool] = Told()
+        with self._lock:
+            self._check()
+            self._inbox.put(lambda: told.of(self._cancel_by, id))
+        return told.wait()
 
     def hold(self, count: int, model: str = "") -> None:
         """So many contexts more, or less, belong to somebody: while there are any, the model stays loaded when idle."""
-        self.post(lambda: self._hold(self._resident(model), count))
+        self.post(lambda: self._hold(self._residents[model], count))
+
+    def keep(self, model: str, seconds: float | None) -> None:
+        """How long a loaded model stays when it is idle, until it is given back; None: until its place is needed.
+
+        With 0 it goes as soon as nobody waits for it, also where somebody has a context in it:
+        that is computed again when it is used.
+        """
+        self.post(lambda: self._keep(self._residents[model], seconds))
 
     def post(self, do: Callable[[], None]) -> None:
         """Has the engine's thread call a function between two steps, soon; after `close` nothing happens."""
@@ -124,16 +136,27 @@ class Engine:
             if not self._closed:
                 self._inbox.put(do)
 
-    def stats(self) -> Stats:
-        """What is going on, at most a step old."""
-        if time.monotonic() - self._told > FRESH:
+    def revive(self) -> None:
+        """Has models whose device was lost loaded again, soon; whether that worked the statistics tell."""
+        self.post(self._revive)
+
+    @property
+    def lost(self) -> dict[str, str]:
+        """Models whose device was lost, and why; true before any of their requests hears of it."""
+        return {one.name: one.lost for one in list(self._residents.values()) if one.lost}
+
+    def stats(self, wait: float = FRESH) -> Stats:
+        """What is going on, at most a step old.  With a `wait` of 0 it may be as old as the last look, but for which
+        models are loaded or lost.
+        """
+        if not self._ledger.fresh:
             fresh = threading.Event()
             with self._lock:
                 if self._closed:
-                    return self._stats
+                    return self._ledger.stats
                 self._inbox.put(lambda: self._tell(fresh))
-            fresh.wait(FRESH)
-        return self._stats
+            fresh.wait(wait)
+        return self._ledger.stats
 
     def close(self) -> None:
         """Fails what is under way, gives every model back and ends the thread.  Safe to call twice."""
@@ -159,7 +182,7 @@ class Engine:
             raise Closed("the engine was closed")
 
     def _cancel(self, ticket: Ticket) -> None:
-        self.post(lambda: self._resident(ticket.asked.model).cancel(ticket))
+        self.post(lambda: self._residents[ticket.asked.model].cancel(ticket))
 
     # -- the engine's thread
 
@@ -168,11 +191,12 @@ class Engine:
         try:
             while not self._stopped:
                 self._listen()
-                self._provide()
+                self._residents.provide(self._begin_loading)
                 for resident in list(self._residents.values()):
                     if resident.busy:
                         resident.turn()
-                self._expire()
+                self._residents.expire()
+                self._ledger.notice(self._residents.values(), self._gate.inside)
         except BaseException as error:
             reason = Closed(f"the engine failed: {type(error).__name__}: {error}")
             reason.__cause__ = error
@@ -184,38 +208,14 @@ class Engine:
 
     def _listen(self) -> None:
         """Does what was asked; waits for it where there is nothing else to do."""
-        idle = not any(one.busy or self._can_provide(one) for one in self._residents.values())
+        idle = self._residents.idle
         try:
             if idle:
-                self._inbox.get(timeout=self._patience())()
+                self._inbox.get(timeout=self._residents.patience)()
             while not self._stopped:
                 self._inbox.get_nowait()()
         except queue.Empty:
             pass
-
-    def _patience(self) -> float:
-        """Seconds until an idle model is to be given back."""
-        now = time.monotonic()
-        return max(0.001, min((until - now for until in map(self._until, self._residents.values())), default=60.0))
-
-    def _until(self, resident: Resident) -> float:
-        """When an idle model is to be given back."""
-        if self.bounds.keep_alive is None or resident.scheduler is None or resident.busy or resident.handles:
-            return time.monotonic() + 60.0
-        return resident.used + self.bounds.keep_alive
-
-    def _expire(self) -> None:
-        """Gives idle models back, and forgets names that mean nothing."""
-        for resident in list(self._residents.values()):
-            if resident.scheduler is not None and not resident.busy and self._until(resident) <= time.monotonic():
-                resident.unload(Closed("the model was idle"))
-            if resident.forgettable:
-                del self._residents[resident.name]
-
-    def _resident(self, name: str) -> Resident:
-        if name not in self._residents:
-            self._residents[name] = Resident(name, Waiting(self._gate))
-        return self._residents[name]
 
     def _do(self, resident: Resident, call: Call) -> None:
         if resident.scheduler is None:
@@ -224,46 +224,34 @@ class Engine:
             resident.used = time.monotonic()
             call.do(resident.scheduler)
 
+    def _revive(self) -> None:
+        for resident in self._residents.values():
+            if resident.lost and not (resident.loading or resident.wanted):
+                resident.calls.append(Call(lambda scheduler: None, lambda error: None))
+
     def _hold(self, resident: Resident, count: int) -> None:
         resident.handles += count
         resident.used = time.monotonic()
 
-    def _can_provide(self, resident: Resident) -> bool:
-        return resident.wanted and (self._vacancies() > 0 or self._idle() is not None)
+    def _keep(self, resident: Resident, seconds: float | None) -> None:
+        resident.dismissed = seconds == 0
+        resident.keep_alive = seconds
+        self._residents.expire()  # so that whoever asks next hears of it
+        self._ledger.spoil()
 
-    def _vacancies(self) -> int:
-        return self.bounds.loaded - sum(one.loading or one.scheduler is not None for one in self._residents.values())
-
-    def _idle(self) -> Resident | None:
-        """The model whose place is given to another first."""
-        idle = [one for one in self._residents.values() if one.scheduler is not None and not one.busy]
-        return min(idle, key=lambda one: (one.handles > 0, one.used), default=None)
-
-    def _provide(self) -> None:
-        """Loads the models that are wanted, the one that was asked for first before others.
-
-        Where all places are taken and no model is idle, those that are loaded admit only what came before.
-        """
-        before: int | None = None
-        for resident in sorted((one for one in self._residents.values() if one.wanted), key=lambda one: one.first):
-            if not self._begin_loading(resident) and before is None:
-                before = resident.first
+    def _cancel_by(self, id: int) -> bool:
         for resident in self._residents.values():
-            if resident.scheduler is not None:
-                resident.scheduler.admission.before = before
+            active = [] if resident.scheduler is None else [one.ticket for one in resident.scheduler.active]
+            found = next((one for one in [*active, *resident.waiting.all()] if one.id == id), None)
+            if found is not None:
+                resident.cancel(found)
+                return True
+        return False
 
-    def _begin_loading(self, resident: Resident) -> bool:
-        """In a free place, or that of an idle model; False where there is neither."""
-        if self._vacancies() < 1:
-            idle = self._idle()
-            if idle is None:
-                return False
-            idle.unload(Closed(f"the model's place was given to {resident.name or 'another'}"))
-        resident.loading = True
+    def _begin_loading(self, resident: Resident) -> None:
         thread = threading.Thread(target=self._load, args=(resident,), name="llamay-load", daemon=True)
         self._loaders = [*(one for one in self._loaders if one.is_alive()), thread]
         thread.start()
-        return True
 
     def _load(self, resident: Resident) -> None:
         """On a thread of its own: others go on meanwhile."""
@@ -293,21 +281,11 @@ class Engine:
             model.close()
             resident.refuse(error)
             return
+        self._ledger.spoil()
         resident.ready(model, scheduler)
 
     def _tell(self, fresh: threading.Event | None = None) -> None:
-        found = [one.stats() for one in self._residents.values()]
-        waiting = self._gate.inside
-        active = sum(len({r.id for r in one.requests if r.state != "waiting"}) for one in found if one is not None)
-        self._stats = Stats(
-            models=tuple([one for one in found if one is not None]),
-            loading=tuple([one.name for one in self._residents.values() if one.loading]),
-            waiting=waiting,
-            limit=self.bounds.waiting,
-            finished=self._submitted - waiting - active,
-            seconds=time.monotonic() - self._started,
-        )
-        self._told = time.monotonic()
+        self._ledger.tell(self._residents.values(), self._gate.inside)
         if fresh is not None:
             fresh.set()
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from llamay.errors import LlamayError
+from llamay.serve.logprobs import Scored
 from llamay.tensor.program import Floats
 
 Reason = Literal["end", "length", "stop", "context", "cancel"]
@@ -25,6 +26,17 @@ class Rows:
 
     first: int  # position of the first row
     logits: Floats  # [rows, vocabulary]
+
+
+@dataclass(frozen=True, slots=True)
+class Logprobs:
+    """What the model gave tokens, for who asked: those that the next Text begins with text of, or those of a reading.
+
+    A reading's follow each other; before its first stands the token at `Reading.first`, of which nothing is known.
+    """
+
+    tokens: tuple[Scored, ...]
+    index: int = 0  # which choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +100,4 @@ class Failed:
 
 
 Final = Done | Failed
-Event = Text | Rows | Ended | Done | Failed
+Event = Text | Logprobs | Rows | Ended | Done | Failed

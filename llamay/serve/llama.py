@@ -13,17 +13,20 @@ from llamay.errors import UsageError
 from llamay.kv import snapshots
 from llamay.sample import Sampling
 from llamay.serve import options as asked
-from llamay.serve import sampling
-from llamay.serve.context import Context, Pages
+from llamay.serve import ranking, usual
+from llamay.serve.context import Context
+from llamay.serve.encoding import Encoder, Text
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Failed, Rows
-from llamay.serve.load import Loaded, Message, load
+from llamay.serve.language import Message
+from llamay.serve.load import Loaded, load
 from llamay.serve.options import Options
+from llamay.serve.pages import Pages
 from llamay.serve.request import Reading
 from llamay.serve.results import Completion, Stream
 from llamay.serve.scheduler import Scheduler
 from llamay.serve.stats import Stats
-from llamay.store import named
+from llamay.tensor.program import Floats
 from llamay.tok import Tokenizer
 
 
@@ -50,7 +53,7 @@ class Llama:
     ) -> None:
         """Raises what is wrong with the model, the settings or the device."""
         self.settings = settings.load({"backend": device, "context": context, "kv": kv, "kv_mem": kv_mem})
-        self.path = named.path(str(model), self.settings)
+        self.path = usual.path(str(model), self.settings)
         self._weights = ""
         self.engine = Engine(self._open, bounds or Bounds(keep_alive=None))
         try:
@@ -61,8 +64,7 @@ class Llama:
 
     def _open(self, name: str) -> Loaded:
         self._loaded = load(self.path, self.settings, shared=True)
-        self._base, notes = sampling.of_file(self._loaded.file.metadata)
-        self.notes = (*self._loaded.notes, *notes)
+        self.notes = (*self._loaded.notes, *self._loaded.language.notes)
         return self._loaded
 
     # what it is
@@ -90,7 +92,7 @@ class Llama:
     @property
     def sampling(self) -> Sampling:
         """How tokens are chosen where nothing else is asked for."""
-        return self._base
+        return self._loaded.language.sampling
 
     def stats(self) -> Stats:
         """What is going on."""
@@ -113,7 +115,7 @@ class Llama:
 
         Special tokens that a message spells stay text.  Raises TemplateError when the template refuses.
         """
-        prompt = self._loaded.chat(messages)
+        prompt = self._loaded.language.chat(messages)
         started = self.ask(tuple(prompt.tokens), options, stops=prompt.stops, notes=prompt.notes)
         return started if stream else self.finished(started, options)
 
@@ -123,7 +125,7 @@ class Llama:
     def complete(self, text: str, *, stream: Literal[True], **options: Unpack[Options]) -> Stream: ...
     def complete(self, text: str, *, stream: bool = False, **options: Any) -> Completion | Stream:
         """Goes on with a text, without a chat template; special tokens written in it are recognised."""
-        started = self.ask(tuple(self._loaded.raw(text).tokens), options)
+        started = self.ask(tuple(self._loaded.language.raw(text).tokens), options)
         return started if stream else self.finished(started, options)
 
     def ask(
@@ -139,7 +141,7 @@ class Llama:
         """Asks for an answer to token ids; `options` are as in Options, `stops` those of the chat template."""
         given = asked.checked(options)
         ends = self.tokenizer.end_tokens
-        request = asked.request(tokens, given, self._base, ends=ends, stops=stops, context=context)
+        request = asked.request(tokens, given, self._loaded.language.sampling, ends=ends, stops=stops, context=context)
         return Stream(self.engine.submit(request), notes, ended)
 
     def finished(self, stream: Stream, options: dict[str, Any]) -> Completion:
@@ -152,6 +154,21 @@ class Llama:
         scored = [replace(choice, logprob=self.logprob(prompt, choice.tokens)) for choice in found.choices]
         scored.sort(key=lambda choice: -(choice.logprob or 0.0))
         return replace(found, choices=tuple(scored[:given] if made > given else scored))
+
+    def embed(
+        self, texts: Sequence[Text], *, dimensions: int | None = None, normalised: bool = True, truncate: bool = False
+    ) -> Floats:
+        """A vector [texts, width] for each text or list of token ids, of length one where `normalised`.
+
+        `dimensions` keeps the first so many values; `truncate` cuts a text that is longer than the context.
+        Raises UsageError for a model that does not embed.
+        """
+        encoder = Encoder(self._loaded, self.engine)
+        return encoder.embed(texts, dimensions=dimensions, normalised=normalised, truncate=truncate).rows
+
+    def rank(self, query: str, documents: Sequence[str]) -> tuple[float, ...]:
+        """The probability, as the model sees it, that each document answers the query; UsageError where it ranks none."""
+        return ranking.rank(Encoder(self._loaded, self.engine), query, documents).probabilities
 
     def logprob(self, prompt: Sequence[int], tokens: Sequence[int]) -> float:
         """The mean natural logarithm of what the model gives each of some tokens after a prompt."""
@@ -182,9 +199,9 @@ class Llama:
         if sum(given is not None for given in (text, tokens, messages)) > 1:
             raise UsageError("a context is made from one of text, tokens and messages")
         if text is not None:
-            tokens = self._loaded.raw(text).tokens
+            tokens = self._loaded.language.raw(text).tokens
         elif messages is not None:
-            tokens = self._loaded.chat(messages).tokens
+            tokens = self._loaded.language.chat(messages).tokens
         context = Context(self, (), Pages())
         return context.append(tokens=tokens) if tokens else context
 

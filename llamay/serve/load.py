@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -10,31 +10,21 @@ from typing import Self
 from llamay import arch, gguf, kv, model, tok
 from llamay.arch import Config
 from llamay.errors import UsageError
-from llamay.serve import devices
-from llamay.serve.pools import Pools, pools, single
+from llamay.serve import devices, quicker
+from llamay.serve.language import Language
+from llamay.serve.pools import Pools, alone, pools, single, whole
 from llamay.settings import Settings
 from llamay.store import fingerprint
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Program
-from llamay.tok.fallback import chat_template
 
 DEFAULT_CONTEXT = 4096  # where the model takes more: pages are memory from the start
+LONGEST_TEXT = 2048  # where the model reads both ways and takes more
 SMALL_CONTEXT = 2048  # where they are the machine's own memory, and 4096 tokens would take more than
 SMALL_CACHE = 96 << 20  # bytes
 OVERHEAD = 256 << 20  # bytes that a loaded model takes besides weights and pages, at most
-
-Message = dict[str, str]  # role and content
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What is to be continued."""
-
-    tokens: list[int]
-    stops: tuple[str, ...] = ()  # strings that end the answer
-    notes: tuple[str, ...] = ()  # what was changed of the messages so that the template takes them
 
 
 @dataclass(slots=True, eq=False)
@@ -45,8 +35,8 @@ class Loaded:
     file: gguf.File
     config: Config
     audit: model.Audit
-    tokenizer: tok.Tokenizer
-    template: tok.ChatTemplate
+    finish: model.Finish
+    language: Language
     executor: Executor
     cache: kv.Cache
     context: int  # tokens
@@ -55,43 +45,20 @@ class Loaded:
     seconds: float  # it took to load
     notes: tuple[str, ...] = ()  # what the person should know: a fallback, a guess, unread tensors
     _closed: bool = field(default=False, repr=False)
-    _told: set[str] = field(default_factory=set, repr=False)
 
-    def raw(self, text: str) -> Prompt:
-        """A text to complete; special tokens written in it are recognised, as the person typed them."""
-        return Prompt(self._begun(self.tokenizer.encode(text, parse_special=True)))
-
-    def chat(self, messages: Sequence[Message]) -> Prompt:
-        """A conversation through the file's chat template, or the one that goes with its vocabulary.
-
-        Special tokens that a message spells stay text.  Raises TemplateError when the template refuses.
-        """
-        rendered = self.template.render(messages)
-        ids = self.tokenizer.encode(rendered.text, parse_special=True, plain=rendered.spans)
-        return Prompt(self._begun(ids), self.template.stops, rendered.notes)
-
-    def news(self, prompt: Prompt) -> list[str]:
-        """The prompt's notes that no earlier prompt had: a conversation is told a thing once."""
-        fresh = [note for note in prompt.notes if note not in self._told]
-        self._told.update(fresh)
-        return fresh
-
-    def decoder(self, prompt: Sequence[int], stops: tuple[str, ...] = ()) -> tok.Decoder:
-        """The decoder of an answer to this prompt, which also finds the stop strings."""
-        return tok.Decoder(self.tokenizer, stops, continues=self.tokenizer.continues(prompt))
-
-    def _begun(self, ids: list[int]) -> list[int]:
-        """With the token that begins every text of this model, once."""
-        bos = self.tokenizer.bos
-        if bos is None or not self.tokenizer.add_bos or ids[:1] == [bos]:
-            return ids
-        return [bos, *ids]
+    @property
+    def tokenizer(self) -> tok.Tokenizer:
+        """Text to ids and back."""
+        return self.language.tokenizer
 
     @property
     def name(self) -> str:
         """What the file calls its model, else the file's own name."""
-        name = self.file.metadata.get("general.name")
-        return name if isinstance(name, str) and name else Path(self.file.path).name
+        return self.language.name
+
+    def decoder(self, prompt: Sequence[int], stops: tuple[str, ...] = ()) -> tok.Decoder:
+        """The decoder of an answer to this prompt, which also finds the stop strings."""
+        return self.language.decoder(prompt, stops)
 
     def digest(self) -> str:
         """The weights' digest, by which saved contexts know their model; a file outside the store is read for it once."""
@@ -99,8 +66,15 @@ class Loaded:
 
     def describe(self) -> str:
         """One line: model, device, context."""
+        if self.config.pooling:
+            return f"{self.name} · {self.device} · texts of up to {self.context} tokens"
         room = "" if self.pools.pages * PAGE < 2 * self.context else f", {self.pools.bytes / 2**20:,.0f} MiB of pages"
         return f"{self.name} · {self.device} · context {self.context} · kv {self.settings.kv}{room}"
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was given back."""
+        return self._closed
 
     def close(self) -> None:
         """Gives device memory and the file back.  Safe to call twice."""
@@ -118,11 +92,22 @@ class Loaded:
         self.close()
 
 
-def load(path: Path, settings: Settings, *, shared: bool = False) -> Loaded:
+def load(
+    path: Path,
+    settings: Settings,
+    *,
+    shared: bool = False,
+    embeds: bool = False,
+    direct: bool = False,
+    language: Language | None = None,
+) -> Loaded:
     """Opens the file, binds its weights and loads them into the executor the settings choose.
 
+    `language` is the file's own, where it has been read already.
     Its pages hold one context.  `shared` gives it more, `settings.kv_mem` or a share of what is
     free, and layers with a sliding window a pool of their own: for many requests at once.
+    With `direct` all pages are of one group: for who drives the executor without a cache.
+    A model that makes vectors of texts is loaded where it is `shared` or that is what it is for: `embeds`.
     Raises ModelFileError for a file that cannot be run, UsageError for a context beyond the
     model's, and DeviceError for what the device cannot do.
     """
@@ -130,13 +115,26 @@ def load(path: Path, settings: Settings, *, shared: bool = False) -> Loaded:
     file = gguf.open(path)
     try:
         config = arch.describe(file)
-        bound = model.bind(file, config)
-        tokenizer = tok.load(file.metadata)
+        if config.pooling:
+            if not (shared or embeds):
+                command = "rerank" if config.ranks else "embed"
+                raise UsageError(f"{path.name} turns texts into vectors; `llamay {command}` takes it")
+            settings = replace(settings, kv="f32")  # nothing is kept in pages
+        language = language or Language.of(file, config)
         choice = devices.choose(settings)
         software = choice.adapter is not None and choice.adapter.software
-        context = context_of(settings.context, config, SMALL_CACHE if software else None, settings.kv)
-        sizes = _pools(choice, bound.program, context, settings, file.size) if shared else single(bound.program, settings.kv, context)
-        executor = devices.executor(choice, bound.program, sizes, settings)
+        context = language.context = context_of(settings.context, config, SMALL_CACHE if software else None, settings.kv)
+        bound = model.bind(file, config, context)
+        if config.pooling:
+            sizes = whole(bound.program, context)
+        elif shared or settings.kv_mem:
+            sizes = _pools(choice, bound.program, context, settings, file.size)
+        else:
+            sizes = (single if direct else alone)(bound.program, settings.kv, context)
+        if config.both_ways:
+            choice, executor = quicker.executor(choice, bound.program, sizes, settings, file.size)
+        else:
+            executor = devices.executor(choice, bound.program, sizes, settings)
     except BaseException:
         file.close()
         raise
@@ -145,15 +143,15 @@ def load(path: Path, settings: Settings, *, shared: bool = False) -> Loaded:
         file=file,
         config=config,
         audit=bound.audit,
-        tokenizer=tokenizer,
-        template=chat_template(tokenizer),
+        finish=bound.finish,
+        language=language,
         executor=executor,
-        cache=kv.Cache(sizes.pages, sizes.window_pages, sizes.span, executor.copy_pages),
+        cache=kv.Cache.over(executor),
         context=context,
         pools=sizes,
         device=choice.name,
         seconds=time.perf_counter() - start,
-        notes=(*_notes(choice, bound.audit, tokenizer), *getattr(executor, "notes", ())),
+        notes=(*_notes(choice, bound.audit, language.tokenizer), *getattr(executor, "notes", ())),
     )
 
 
@@ -164,8 +162,10 @@ def context_of(asked: int, config: Config, most: int | None = None, kv: str = "f
     """
     if asked > config.context:
         raise UsageError(f"a context of {asked} tokens was asked for; this model was made for {config.context}")
+    if config.both_ways:  # what is computed in one step
+        return asked or min(config.context, LONGEST_TEXT)
     usual = min(config.context, DEFAULT_CONTEXT)
-    token = sum(config.kv_heads) * cache_format(kv).token_bytes(config.head_dim)
+    token = sum(config.kv_heads) * cache_format(kv).token_bytes(config.head_dim, config.value_dim)
     return asked or (usual if most is None or usual * token <= most else min(usual, SMALL_CONTEXT))
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict, cast
 from llamay.errors import UsageError
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve import sampling
-from llamay.serve.request import Limits, Request
+from llamay.serve.request import LONGEST_CLIENT, Keeper, Limits, Request
 
 SAMPLING = (
     "temperature", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     ignore_end: bool | None  # go on past the model's end token
     n: int | None  # choices, forks of one prefill; choice i has the seed + i
     best_of: int | None  # make so many choices, and give the n likeliest a token
+    logprobs: int | None  # tell each token's probability, and that of so many of the likeliest
     prefix_cache: bool | None  # use what is known of the prompt's beginning; it changes no bit of the answer
     client: str | None  # clients take turns
 
@@ -67,8 +68,10 @@ def request(
     *,
     ends: frozenset[int],
     stops: tuple[str, ...] = (),
+    via: str = "",
     model: str = "",
     context: int | None = None,
+    keeper: Keeper | None = None,
 ) -> Request:
     """The request for an answer to `tokens`.  `base` is the sampling of what is not given, `stops` are the template's."""
     asked: dict[str, Any] = {name: options.get(name) for name in SAMPLING}
@@ -86,8 +89,11 @@ def request(
         how,
         Limits(options.get("max_tokens"), frozenset() if options.get("ignore_end") else ends, (*stops, *more)),
         choices=choices_of(options)[0],
-        client=options.get("client") or "",
+        client=(options.get("client") or "")[:LONGEST_CLIENT],
+        via=via,
         model=model,
         context=context,
         prefix_cache=options.get("prefix_cache") is not False,
+        logprobs=options.get("logprobs"),
+        keeper=keeper,
     )

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from llamay.errors import LlamayError
+from llamay.errors import DeviceError, DeviceLost, LlamayError, OutOfMemory
 from llamay.serve.events import Done
 from llamay.serve.scheduler import Model, Scheduler
 from llamay.serve.sequence import Sequence
@@ -29,12 +29,16 @@ class Resident:
 
     name: str
     waiting: Waiting
+    light: bool = False  # it has a place of its own, beside the models that answer
     model: Model | None = None
     scheduler: Scheduler | None = None
     loading: bool = False
     calls: list[Call] = field(default_factory=list)  # for when it is loaded
     handles: int = 0  # contexts that belong to somebody
+    keep_alive: float | None = None  # seconds that it stays loaded when idle; None: until its place is needed
+    dismissed: bool = False  # it is to go when idle, whoever has contexts in it
     used: float = field(default_factory=time.monotonic)  # when it last had something to do
+    lost: str = ""  # why its device cannot be used, until it is loaded again
 
     @property
     def wanted(self) -> bool:
@@ -49,7 +53,8 @@ class Resident:
     @property
     def forgettable(self) -> bool:
         """Whether nothing would be lost with it."""
-        return self.scheduler is None and not (self.loading or self.calls or self.handles or len(self.waiting))
+        doing = self.loading or self.calls or self.handles or len(self.waiting)
+        return self.scheduler is None and not (doing or self.lost)
 
     @property
     def busy(self) -> bool:
@@ -59,6 +64,7 @@ class Resident:
     def ready(self, model: Model, scheduler: Scheduler) -> None:
         """It has been loaded."""
         self.loading, self.model, self.scheduler = False, model, scheduler
+        self.lost = ""
         self.used = time.monotonic()
         calls, self.calls = self.calls, []
         for call in calls:
@@ -71,6 +77,7 @@ class Resident:
         try:
             self.scheduler.turn()
         except LlamayError as error:
+            self.lost = str(error) if isinstance(error, DeviceLost) else ""
             self.unload(error)
         except Exception as error:  # a fault of the program: the requests must hear of it, and others go on
             told = LlamayError(f"a step of {self.name or 'the model'} failed: {type(error).__name__}: {error}")
@@ -96,6 +103,8 @@ class Resident:
     def refuse(self, error: LlamayError) -> None:
         """Fails everyone who waits."""
         self.loading = False
+        if isinstance(error, DeviceError) and not isinstance(error, OutOfMemory):
+            self.lost = str(error)
         for ticket in self.waiting.all():
             self.waiting.remove(ticket)
             ticket.fail(error)
@@ -103,9 +112,16 @@ class Resident:
         for call in calls:
             call.fail(error)
 
+    @property
+    def expiry(self) -> float | None:
+        """When it is to be given back if it stays idle; None: when its place is needed."""
+        if self.dismissed:
+            return self.used
+        return None if self.keep_alive is None or self.handles else self.used + self.keep_alive
+
     def stats(self) -> ModelStats | None:
         """What it is doing, None while it is not loaded."""
-        scheduler = self.scheduler
+        scheduler, expiry = self.scheduler, self.expiry
         if scheduler is None:
             return None
         now = time.perf_counter()
@@ -123,6 +139,7 @@ class Resident:
             clients=self.waiting.clients(),
             cache=scheduler.cache.stats(),
             times=scheduler.times.copy(),
+            expires=None if expiry is None else max(0.0, expiry - time.monotonic()),
         )
 
 
@@ -130,11 +147,12 @@ def _sequence(one: Sequence, slot: int | None, state: State, now: float) -> Requ
     clock, context = one.ticket.clock, one.context
     return RequestStats(
         id=one.ticket.id,
-        client=one.ticket.asked.client,
         state=state,
+        prompt=one.prompt,
+        client=one.ticket.asked.client,
+        via=one.ticket.asked.via,
         slot=slot,
         context=None if context is None else context.id,
-        prompt=one.prompt,
         cached=clock.cached,
         held=one.held,
         generated=one.generated,
@@ -145,6 +163,5 @@ def _sequence(one: Sequence, slot: int | None, state: State, now: float) -> Requ
 
 def _waiting(ticket: Ticket, now: float) -> RequestStats:
     since = now - ticket.clock.submitted
-    return RequestStats(
-        ticket.id, ticket.asked.client, "waiting", None, None, len(ticket.asked.tokens), 0, 0, 0, since, since
-    )
+    asked = ticket.asked
+    return RequestStats(ticket.id, "waiting", len(asked.tokens), asked.client, waited=since, seconds=since, via=asked.via)

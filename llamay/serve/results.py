@@ -6,7 +6,8 @@ from types import TracebackType
 from typing import Self
 
 from llamay.errors import LlamayError
-from llamay.serve.events import Done, Ended, Event, Failed, Reason, Text, Timings
+from llamay.serve.events import Done, Ended, Event, Failed, Logprobs, Reason, Text, Timings
+from llamay.serve.logprobs import Scored
 from llamay.serve.ticket import Ticket
 
 
@@ -21,6 +22,7 @@ class Choice:
     index: int = 0  # which of those that were made
     stop: str | None = None  # the stop string that was found
     logprob: float | None = None  # mean natural logarithm a token of what the model gave it, where best_of asked for it
+    logprobs: tuple[Scored, ...] = ()  # of the tokens that the text is made of, where logprobs asked for them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class Stream:
         self._notes = notes
         self._ended = ended
         self._texts: dict[int, str] = {}
+        self._scored: dict[int, tuple[Scored, ...]] = {}
         self._completion: Completion | None = None
         self._error: LlamayError | None = None
         self.left = False  # nobody iterates any more
@@ -118,6 +121,8 @@ class Stream:
         match event:
             case Text(text, index):
                 self._texts[index] = self._texts.get(index, "") + text
+            case Logprobs(tokens, index):
+                self._scored[index] = (*self._scored.get(index, ()), *tokens)
             case Failed(error):
                 self._error = error
                 self._ended(None)
@@ -127,4 +132,5 @@ class Stream:
 
     def _choice(self, ended: Ended) -> Choice:
         text = self._texts.get(ended.index, "")
-        return Choice(text, ended.tokens, ended.reason, ended.seed, ended.index, ended.stop)
+        scored = self._scored.get(ended.index, ())
+        return Choice(text, ended.tokens, ended.reason, ended.seed, ended.index, ended.stop, logprobs=scored)

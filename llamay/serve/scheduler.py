@@ -6,9 +6,7 @@ steps follow each other on the device without the host, one submission ahead.
 """
 
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -18,20 +16,20 @@ from llamay.errors import ContextFull, LlamayError, OutOfMemory
 from llamay.kv import Cache, Context
 from llamay.serve.admission import Admission, youngest
 from llamay.serve.events import Done, Reason, Rows
+from llamay.serve.flights import Flights
+from llamay.serve.logprobs import Scored
 from llamay.serve.request import Reading, Request
-from llamay.serve.sequence import Decoder, Sequence
+from llamay.serve.scoring import LOGIT_BYTES, read, scored
+from llamay.serve.sequence import Decoder, Sequence, no_numbers
 from llamay.serve.stats import StepTimes
 from llamay.serve.step import NO_ROWS, Piece, batch_of
 from llamay.serve.ticket import Ticket
 from llamay.serve.waiting import Waiting
 from llamay.tensor.batch import PAGE
-from llamay.tensor.executor import Executor
+from llamay.tensor.executor import NO_TOKEN, Executor
 
 CHUNK = 128  # prompt tokens a step: long enough to keep a device busy, short enough for those who decode, and Ctrl-C
 RUNNING = 64  # sequences a step
-MOST_STEPS = 8  # decode steps a submission
-BURST = 0.15  # seconds of decoding that may arrive at once
-LOGIT_BYTES = 64 << 20  # of the logits that one step of a reading returns
 
 
 class Model(Protocol):
@@ -48,15 +46,6 @@ class Model(Protocol):
         """Gives device memory back.  Safe to call twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A submission whose tokens are not collected yet."""
-
-    sequences: tuple[Sequence, ...]  # by output slot
-    steps: int
-    since: float
-
-
 class Scheduler:
     """Runs one model's requests.  One thread owns it, with the executor and the cache."""
 
@@ -68,16 +57,14 @@ class Scheduler:
         self.chunk = chunk
         self.most = min(running, self.executor.slots, self.executor.rows_at(model.context - 1))
         vocabulary = self.executor.program.vocabulary
-        self.admission = Admission(self.cache, waiting, model.decoder, model.context, vocabulary, chunk)
+        self.admission = Admission(self.cache, waiting, model.decoder, model.context, self.executor.program, chunk)
         self.running: list[Sequence] = []  # in the order of their slots
         self.prefilling: Sequence | None = None  # the one prompt that is computed in part
         self.times = StepTimes()
         self._read_rows = max(1, min(chunk, LOGIT_BYTES // (4 * vocabulary)))
-        self._flights: deque[_Flight] = deque()
-        self._begun: list[Sequence] = []  # whose sampling the slots have
+        self._flights = Flights(self.executor, self.times)
+        self._joined: list[Sequence] = []  # that were taken up for the last step that was composed
         self._flowing = False  # the slots are those that run, with the tables they have now
-        self._step_seconds = 0.0  # of a decode step, the last time it was measured
-        self._last = 0.0  # when the last submission was collected
 
     @property
     def busy(self) -> bool:
@@ -106,8 +93,7 @@ class Scheduler:
 
     def drop(self, context: Context) -> None:
         """Gives a context back that belongs to nobody any more."""
-        self.cache.drop(context)
-        self.admission.gave_back()
+        self.admission.drop(context)
 
     def drain(self) -> None:
         """Waits for what is on the device."""
@@ -115,25 +101,27 @@ class Scheduler:
             self._collect()
 
     def fail(self, error: LlamayError) -> None:
-        """Ends everyone that was admitted."""
-        for sequence in self.active:
-            sequence.ticket.fail(error)
+        """Ends everyone that was admitted, those too whose first step is what failed."""
+        joined = [sequence for sequence in self._joined if not sequence.over]
+        active = list(dict.fromkeys([*self.active, *joined]))
+        for sequence in active:
             self._leave(sequence)
+        for sequence in active:
+            sequence.ticket.fail(error)
         self._flights.clear()
 
     # -- steps
 
     def _run_ahead(self) -> bool:
         """Lets the device go on from the tokens it has, where nothing changes."""
-        if not self._flowing or not self.running or self._joinable():
+        if not self._flowing or not self.running or self._scoring or self._joinable():
             return False
         start = time.perf_counter()
-        steps = self._steps()
+        steps = self._flights.steps(self.running)
         if steps < 1:
             return False
         scheduled = time.perf_counter()
-        self.executor.submit(None, steps)
-        self._sent(self.running, steps, scheduled)
+        self._flights.send(None, self.running, steps)
         self.times.add(schedule=scheduled - start, encode=time.perf_counter() - scheduled)
         return True
 
@@ -150,71 +138,52 @@ class Scheduler:
         sampling = [piece.sequence for piece in pieces if piece.samples]
         scheduled = time.perf_counter()
         if sampling:
-            self._begin(sampling)
+            self._flights.begin(sampling)
             self.running = sampling
-            steps = 1 if self._joinable() else self._steps()
-            self.executor.submit(batch, steps)
-            self._sent(sampling, steps, scheduled)
+            steps = 1 if self._joinable() else self._flights.steps(sampling)
+            self._flights.send(batch, sampling, steps)
         else:
             self.executor.forward(batch)
         self.times.add(schedule=scheduled - start, encode=time.perf_counter() - scheduled)
         for piece in pieces:
-            self.cache.commit(piece.context, piece.tokens)
+            scoring = piece.samples and piece.sequence.alignment is not None  # computes its last row once more
+            self.cache.commit(piece.context, piece.tokens[:-1] if scoring else piece.tokens)
         self.times.prefilled += sum(piece.rows for piece in joining)
         for sequence in complete:
             self._prefilled(sequence)
         self._flowing = bool(sampling)
         return bool(sampling)
 
-    def _begin(self, sampling: list[Sequence]) -> None:
-        """Gives the slots these sequences' sampling, unless they have it."""
-        if sampling == self._begun:
-            return
-        seen = [one.tokens if one.sampling.penalises else () for one in sampling]
-        self.executor.begin(tuple([one.sampling for one in sampling]), tuple([np.array(t, np.int32) for t in seen]))
-        self._begun = sampling
-
-    def _sent(self, sequences: list[Sequence], steps: int, start: float) -> None:
-        spent = time.perf_counter() - start
-        self._flights.append(_Flight(tuple(sequences), steps, start))
-        for sequence in sequences:
-            sequence.pending += steps
-        for ticket in {sequence.ticket for sequence in sequences}:
-            ticket.clock.submitted_steps(spent)
-
     def _collect(self) -> None:
         """The oldest submission's tokens, to those whose they are."""
-        start = time.perf_counter()
-        flight = self._flights.popleft()
-        ids = self.executor.collect()  # [steps, slots]
-        there = time.perf_counter()
-        self._step_seconds = (there - max(flight.since, self._last)) / flight.steps
-        self._last = there
-        for ticket in {sequence.ticket for sequence in flight.sequences}:
-            ticket.clock.waited(there - start)
+        landed = self._flights.collect()
+        found = scored(self.executor, landed.sequences, landed.ids)
         ended: list[tuple[Sequence, Reason]] = []
-        listening = []
-        for sequence, tokens in zip(flight.sequences, ids.T.tolist(), strict=True):
-            sequence.pending -= flight.steps
+        listening, wrong = [], list[Sequence]()
+        for sequence, tokens in zip(landed.sequences, landed.ids.T.tolist(), strict=True):
             if sequence.over:
                 continue
             listening.append(sequence)
-            reason = self._accept(sequence, tokens)
+            numbers = tokens[: tokens.index(NO_TOKEN)] if NO_TOKEN in tokens else tokens
+            reason = self._accept(sequence, numbers, found.get(sequence))
             if reason is not None:
                 ended.append((sequence, reason))
+            elif len(numbers) < len(tokens):
+                wrong.append(sequence)
         accepted = time.perf_counter()
         for sequence in listening:
             sequence.say()
         for sequence, reason in ended:
             self._end(sequence, reason)
-        self.times.add(steps=flight.steps, device=there - start, sample=accepted - there)
-        self.times.add(send=time.perf_counter() - accepted)
+        for sequence in wrong:
+            self._fail(sequence.ticket, no_numbers(len(sequence.tokens), self.executor.name))
+        self.times.add(sample=accepted - landed.at, send=time.perf_counter() - accepted)
 
-    def _accept(self, sequence: Sequence, tokens: list[int]) -> Reason | None:
+    def _accept(self, sequence: Sequence, tokens: list[int], scores: list[Scored] | None) -> Reason | None:
         before = sequence.generated
         reason: Reason | None = None
-        for token in tokens:
-            reason = sequence.accept(token)
+        for step, token in enumerate(tokens):
+            reason = sequence.accept(token, scores[step] if scores else None)
             if reason is not None:
                 break
         sequence.ticket.clock.sampled(sequence.generated - before)
@@ -223,12 +192,12 @@ class Scheduler:
             self.cache.commit(sequence.context, sequence.tokens[sequence.held : -1])
         return reason
 
-    def _steps(self) -> int:
-        """Steps for the next submission: what everyone has pages and tokens left for, and takes BURST seconds."""
-        burst = int(BURST / self._step_seconds) if self._step_seconds else 1
-        return min(max(1, min(MOST_STEPS, burst)), *(sequence.steps() for sequence in self.running))
-
     # -- who takes part
+
+    @property
+    def _scoring(self) -> bool:
+        """Whether somebody's logits are computed between two submissions, so that none may run ahead."""
+        return any(sequence.alignment is not None for sequence in self.running)
 
     def _joinable(self) -> bool:
         """Whether a prompt could be computed in the next step."""
@@ -249,6 +218,8 @@ class Scheduler:
                 take()
                 return True
             except OutOfMemory as error:
+                if self.admission.spare():
+                    continue
                 others = [other for other in self.active if other is not sequence]
                 payer = youngest([*others, sequence])
                 if payer is None or (payer is sequence and youngest(others) is None):
@@ -261,11 +232,13 @@ class Scheduler:
     def _joining(self) -> list[Piece]:
         """One chunk of prompts: the one under way, then as many new ones as are complete within it."""
         pieces: list[Piece] = []
+        self._joined = []
         left = self.chunk
         while left > 0:
             sequence, self.prefilling = self.prefilling or self._admitted(pieces), None
             if sequence is None:
                 break
+            self._joined.append(sequence)
             if sequence.purpose == "reading":
                 self._read(sequence)
                 break
@@ -293,14 +266,16 @@ class Scheduler:
 
     def _reserve(self, sequence: Sequence, rows: int) -> bool:
         """Pages for the next rows of a prompt.  Those who run go first: they lose none to it."""
-        try:
-            self.admission.reserve(sequence, rows)
-            return True
-        except OutOfMemory:
-            if self.running:
-                self._preempt(sequence)
-                return False
-            return self._secure(sequence, partial(self.admission.reserve, sequence, rows))
+        reserve = partial(self.admission.reserve, sequence, rows)
+        while self.running:
+            try:
+                reserve()
+                return True
+            except OutOfMemory:
+                if not self.admission.spare():
+                    self._preempt(sequence)
+                    return False
+        return self._secure(sequence, reserve)
 
     def _admitted(self, joining: list[Piece]) -> Sequence | None:
         taking_part = len(self.running) + len(joining)
@@ -317,8 +292,13 @@ class Scheduler:
         logits = self.executor.forward(batch_of([piece], wanted if len(wanted) else NO_ROWS))
         self._flowing = False
         self.cache.commit(piece.context, piece.tokens)
+        if not np.isfinite(logits).all():
+            self._leave(sequence)
+            sequence.ticket.fail(no_numbers(first + rows, self.executor.name))
+            return
         if len(logits):
-            sequence.ticket.post(Rows(max(first, asked.first), logits))
+            at = max(first, asked.first)
+            sequence.ticket.post(Rows(at, logits) if asked.logprobs is None else read(asked, at, logits))
         if sequence.missing:
             self.prefilling = sequence
         else:

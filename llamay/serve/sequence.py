@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from llamay.errors import WrongNumbers
 from llamay.kv import Context
 from llamay.sample import Sampling
-from llamay.serve.events import Ended, Reason, Text
-from llamay.serve.request import Limits
+from llamay.serve.events import Ended, Logprobs, Reason, Text
+from llamay.serve.logprobs import Alignment, Scored
+from llamay.serve.request import Keeper, Limits
 from llamay.serve.ticket import Ticket
 
 Purpose = Literal["answer", "prompt", "reading"]
@@ -17,6 +19,10 @@ class Decoder(Protocol):
     """Turns token ids into text as they come; `llamay.tok.Decoder` is one."""
 
     stopped: str | None  # the stop string that ended the text
+
+    @property
+    def withheld(self) -> int:
+        """Characters that are held back, because they may become a stop string."""
 
     def push(self, id: int) -> str:
         """The text that becomes certain with this token."""
@@ -29,6 +35,7 @@ class Mute:
     """A decoder that turns no token into text."""
 
     stopped: str | None = None
+    withheld = 0
 
     def push(self, id: int) -> str:
         return ""
@@ -54,13 +61,20 @@ class Sequence:
     kept: bool = False  # the context is the asker's, and stays when this ends
     prefix_cache: bool = True
     pending: int = 0  # sampled on the device, or to be, and not collected
+    keeper: Keeper | None = None  # gives the context, and gets it when this ends
     unsaid: str = ""  # text that is certain and not posted
     over: bool = False
+    alignment: Alignment | None = None  # of tokens that are told with their logprobs
 
     @property
     def order(self) -> tuple[int, int]:
         """The lower, the older."""
         return self.ticket.id, self.index
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many of the likeliest tokens are told with each; None: nothing is."""
+        return self.ticket.asked.logprobs
 
     @property
     def generated(self) -> int:
@@ -84,12 +98,14 @@ class Sequence:
         behind = len(self.tokens) + self.pending
         return min(self.count - self.generated - self.pending, self.context.room - behind + 1)
 
-    def accept(self, token: int) -> Reason | None:
+    def accept(self, token: int, scored: Scored | None = None) -> Reason | None:
         """A token was sampled; the reason when it is the last one.  The text it makes certain waits for `say`."""
         self.tokens.append(token)
         if token in self.limits.ends:
             return "end"
-        self.unsaid += self.decoder.push(token)
+        if self.alignment is not None and scored is not None:
+            self.alignment.push(scored, self.decoder.withheld)
+        self._hear(self.decoder.push(token))
         if self.decoder.stopped is not None:
             return "stop"
         if self.generated < self.count:
@@ -99,17 +115,38 @@ class Sequence:
     def say(self) -> None:
         """Posts the text that is certain."""
         if self.unsaid:
+            if self.alignment is not None:
+                self._tell(self.alignment.due())
             self.ticket.post(Text(self.unsaid, self.index))
             self.unsaid = ""
 
     def end(self, reason: Reason) -> None:
         """The choice is over: posts the rest of its text, and that it ended."""
         self.over = True
-        self.unsaid += self.decoder.finish()
+        self._hear(self.decoder.finish())
         self.say()
+        if self.alignment is not None and self.decoder.stopped is None:
+            self._tell(self.alignment.rest())
         if self.decoder.stopped is not None and reason != "cancel":
             reason = "stop"
         tokens = tuple(self.tokens[self.prompt :])
         ended = Ended(self.index, reason, tokens, self.sampling.seed, self.decoder.stopped)
         self.ticket.choices.append(ended)
         self.ticket.post(ended)
+
+    def _hear(self, text: str) -> None:
+        self.unsaid += text
+        if self.alignment is not None:
+            self.alignment.certain += len(text)
+
+    def _tell(self, tokens: tuple[Scored, ...]) -> None:
+        if tokens:
+            self.ticket.post(Logprobs(tokens, self.index))
+
+
+def no_numbers(tokens: int, device: str) -> WrongNumbers:
+    """What ends a request alone that nothing can be chosen for after so many tokens."""
+    return WrongNumbers(
+        f"after {tokens} tokens {device} computed logits that are no finite numbers: the model overflows, its weights "
+        f"are damaged, or the device computes wrongly; -device names another"
+    )

@@ -1,16 +1,20 @@
-"""What the engine tells about itself: plain values of one moment, safe to hand to another thread."""
+"""What the engine tells about itself: plain values of one moment, safe to hand to another thread.
+
+Those that a moment has as they are (llamay.serve.moment) are Structs, with defaults for who reads one of another version.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from llamay import kv
 
 State = Literal["waiting", "prefill", "decode", "paused"]
 
 
-@dataclass(slots=True)
-class StepTimes:
+class StepTimes(msgspec.Struct):
     """Sums since the model was loaded, in seconds; the difference of two readings is what lay between them.
 
     Sampling itself is the device's; `sample` is what the host does with the tokens.
@@ -40,24 +44,24 @@ class StepTimes:
 
     def copy(self) -> "StepTimes":
         """The sums at this moment."""
-        return replace(self)
+        return msgspec.structs.replace(self)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestStats:
+class RequestStats(msgspec.Struct, frozen=True):
     """One request; a choice each where it has several."""
 
     id: int
-    client: str
-    state: State
-    slot: int | None  # of the step, while it decodes
-    context: int | None  # id in the cache, while it has pages
+    state: str  # a State
     prompt: int  # tokens
-    cached: int  # of them, those found in the cache
-    held: int  # tokens in pages
-    generated: int
-    waited: float  # seconds in the queue
-    seconds: float  # since it was submitted
+    client: str = ""
+    slot: int | None = None  # of the step, while it decodes
+    context: int | None = None  # id in the cache, while it has pages
+    cached: int = 0  # of the prompt, those found in the cache
+    held: int = 0  # tokens in pages
+    generated: int = 0
+    waited: float = 0.0  # seconds in the queue
+    seconds: float = 0.0  # since it was submitted
+    via: str = ""  # which API it came by
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,25 @@ class ModelStats:
     clients: Mapping[str, int]  # how many of each client those are
     cache: kv.Stats
     times: StepTimes
+    expires: float | None = None  # seconds until it is given back, if nobody asks; None: when its place is needed
+
+
+class EndedStats(msgspec.Struct, frozen=True):
+    """One request that is over.  What it said, or was told, is not in it: of an error the kind is."""
+
+    id: int
+    model: str
+    outcome: str  # a Reason of llamay.serve.events, or the name of the error's class
+    prompt: int  # tokens
+    cached: int  # of them, those found in the cache
+    generated: int
+    queued: float  # seconds until it was admitted
+    prefill: float  # from then to the first token
+    decode: float  # from the first token to the last
+    client: str = ""
+    preempted: int = 0
+    ended: float = 0.0  # Unix seconds
+    via: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +107,5 @@ class Stats:
     limit: int  # how many may wait
     finished: int  # requests since the engine was made
     seconds: float  # since then
+    ended: tuple[EndedStats, ...] = ()  # the last few requests that are over, the oldest first
+    lost: Mapping[str, str] = field(default_factory=dict)  # models whose device went away, and why; until they are loaded again

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from llamay.errors import LlamayError
 from llamay.serve.events import Done, Ended, Event, Failed, Timings
-from llamay.serve.request import Asked
+from llamay.serve.request import Asked, Request
 
 TICK = 0.2  # seconds a wait lasts before it looks up: not every system interrupts a wait for Ctrl-C
 
@@ -72,13 +72,20 @@ class Ticket:
     The asker may use it from any one thread; `cancel` may come from any.
     """
 
-    def __init__(self, id: int, asked: Asked, cancel: Callable[["Ticket"], None]) -> None:
+    def __init__(
+        self,
+        id: int,
+        asked: Asked,
+        cancel: Callable[["Ticket"], None],
+        ended: Callable[["Ticket", Done | Failed], None] = lambda ticket, final: None,
+    ) -> None:
+        """`ended` hears of the final event before the asker does."""
         self.id = id
         self.asked = asked
         self.clock = Clock(prompt=len(asked.tokens))
         self.done = False  # the final event has been posted
         self.choices: list[Ended] = []
-        self._cancel = cancel
+        self._cancel, self._ended = cancel, ended
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._final: Done | Failed | None = None  # once it was handed out
 
@@ -138,7 +145,11 @@ class Ticket:
         """Hands an event to the asker; nothing follows the final one."""
         if self.done:
             return
-        self.done = isinstance(event, Done | Failed)
+        if isinstance(event, Done | Failed):
+            self.done = True
+            if isinstance(self.asked, Request) and self.asked.keeper is not None:
+                self.asked.keeper.ended(event)
+            self._ended(self, event)
         self._events.put(event)
 
     def fail(self, error: LlamayError) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from llamay.kv import Cache
 from llamay.serve.events import Done
-from llamay.serve.pools import span_of
 from llamay.serve.request import Asked
 from llamay.serve.scheduler import CHUNK, RUNNING, Scheduler
 from llamay.serve.sequence import Mute
@@ -31,8 +30,7 @@ class Together:
         """`context` is in tokens, at most what the executor's pages hold; without `cache` all of those are its own."""
         self.executor = executor
         self.context = context
-        span = span_of(executor.program) if executor.window_pages else 0
-        self.cache = cache or Cache(executor.pages, executor.window_pages, span, executor.copy_pages)
+        self.cache = cache or Cache.over(executor)
         self._gate = Gate(MOST_WAITING)
         self._waiting = Waiting(self._gate)
         self.scheduler = Scheduler(self, self._waiting, chunk=chunk, running=running)

@@ -30,7 +30,7 @@ class Pulled:
 
 def pull(
     store: Store,
-    text: str,
+    text: str | Source,
     *,
     name: ModelName | None = None,
     link: bool = False,
@@ -44,7 +44,7 @@ def pull(
     text that is no source, PullError when it cannot be had (received bytes are kept and
     resume), StoreError when this machine cannot take it.
     """
-    source = sources.parse(text)
+    source = sources.parse(text) if isinstance(text, str) else text
     target = name or source.name
     reporter = reporter or Silent()
     with network or Network() as way:

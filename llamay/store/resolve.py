@@ -17,9 +17,9 @@ def resolve(store: Store, text: str) -> Path:
     A model answers to its name, case apart, and to the source it was pulled from.  Raises
     NotInstalled with the `llamay pull` line that would get it; UsageError when nothing could.
     """
-    path = Path(os.path.expanduser(text))
-    if text and path.is_file():
-        return path
+    path = os.path.expanduser(text)
+    if text and os.path.isfile(path):  # false, too, for what no system takes as a path
+        return Path(path)
     return store.file(find(store, text))
 
 
@@ -36,7 +36,7 @@ def find(store: Store, text: str) -> Installed:
     for model in models:
         if text in (model.source, _unversioned(model.source)):
             return model
-    if Path(os.path.expanduser(text)).is_dir():
+    if os.path.isdir(os.path.expanduser(text)):
         raise NotInstalled(f"{text} is a folder and no installed model; name a .gguf file in it")
     if sources.looks_like_path(text):
         raise NotInstalled(f"there is no file {text}")
@@ -70,7 +70,7 @@ def _unversioned(source: str) -> str:
 
 
 def _advice(text: str, models: list[Installed]) -> str:
-    line = f"{text} is not installed; this gets it:\n  llamay pull {shlex.quote(text)}"
+    line = f"{text} is not installed; where there is such a model, this gets it:\n  llamay pull {shlex.quote(text)}"
     typed = [model.name.typed() for model in models]
     near = difflib.get_close_matches(text, typed, n=3, cutoff=0.5)
     near += [name for name in typed if name not in near and name.partition(":")[0] == text.partition(":")[0]]

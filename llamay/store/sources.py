@@ -99,17 +99,30 @@ def parse(text: str) -> Source:
     if not text or not text.isprintable():
         raise UsageError(f"{text!a} is no source of models; {_forms()}")
     path = Path(os.path.expanduser(text))
-    if path.is_file():
+    if os.path.isfile(path):  # false, too, for what no system takes as a path
         return LocalFile(_stem_name(path.name), str(path.absolute()), path)
     for prefix, read in _READERS:
         if text.startswith(prefix):
             return read(text)
     if "://" in text:
         raise UsageError(f"{text!a} has a scheme llamay does not fetch; {_forms()}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise UsageError(f"{text} is a folder; name a .gguf file in it")
     if looks_like_path(text):
         raise UsageError(f"there is no file {text}")
+    return _model(text)
+
+
+def named(text: str) -> Source:
+    """Reads what came from somebody else: never a file of this machine, even where one has that name."""
+    if not text or not text.isprintable():
+        raise UsageError(f"{text!a} is no source of models; {_forms()}")
+    reader = next((read for prefix, read in _READERS if text.startswith(prefix)), _model)
+    return reader(text)
+
+
+def _model(text: str) -> Source:
+    """A model of a registry or the hub by its name."""
     name = names.parse(text)
     if name.host == HUB_HOST:
         quant = "" if name.tag == DEFAULT_TAG else name.tag

@@ -12,6 +12,7 @@ from llamay.gguf import Typed, ValueType
 from llamay.sample import Sampling
 from llamay.serve import load
 from llamay.serve.alone import Alone
+from llamay.serve.language import Message
 from llamay.serve.request import Limits, Request
 from llamay.settings import Settings
 
@@ -168,13 +169,13 @@ def test_a_file_without_a_template_says_which_one_is_used(llamay: Run, tiny: Pat
     assert "the file has no chat template; using plain" in capsys.readouterr().err
 
 
-def user(text: str) -> load.Message:
+def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def answer(loaded: load.Loaded, messages: list[load.Message]) -> str:
+def answer(loaded: load.Loaded, messages: list[Message]) -> str:
     """Four greedy tokens."""
-    prompt = loaded.chat(messages)
+    prompt = loaded.language.chat(messages)
     request = Request(tuple(prompt.tokens), Sampling(temperature=0.0), Limits(tokens=4))
     tokens = Alone(loaded.executor, loaded.context).run(request).choices[0].tokens
     decoder = loaded.decoder(prompt.tokens)

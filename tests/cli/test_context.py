@@ -57,7 +57,13 @@ def test_list(llamay: Run, folder: Folder, capsys: Captured) -> None:
 
 def test_an_empty_list(llamay: Run, capsys: Captured) -> None:
     assert llamay("context", "list") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
+    shown = capsys.readouterr()
+    assert len(shown.out.splitlines()) == 1 and "nothing is saved yet" in shown.err
+
+
+def test_a_tag_that_nothing_has(llamay: Run, folder: Folder, capsys: Captured) -> None:
+    assert llamay("context", "list", "-tag", "zz") == 0
+    assert "none of the 2 saved has the tag 'zz'" in capsys.readouterr().err
 
 
 def test_show(llamay: Run, folder: Folder, capsys: Captured) -> None:

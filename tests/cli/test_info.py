@@ -50,6 +50,31 @@ def test_json_holds_the_numbers(llamay: Run, tiny: Path, capsys: Captured) -> No
         assert (facts["audit"]["read"], facts["audit"]["unread"]) == (len(file.tensors), [])
 
 
+@pytest.mark.parametrize(
+    ("name", "experts"),
+    [("mixtral", "4 of that width, 2 for each token"), ("qwen2moe", "6 of that width, 2 for each token, and one of 96 that all use")],
+)
+def test_experts_are_told(name: str, experts: str, llamay: Run, tiny: Path, capsys: Captured) -> None:
+    assert llamay("info", str(tiny.with_name(f"{name}.f16.gguf"))) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("experts"))
+    assert line.split(None, 1)[1] == experts
+
+
+@pytest.mark.parametrize(
+    ("name", "space", "bytes"),
+    [
+        ("mamba", "128 channels of 16 states each, convolution over 4 tokens", "19456 a context, however long; 67.6 kB a page of 16 tokens"),
+        ("mamba2-g2", "128 channels in 8 heads in 2 groups of 16 states each, convolution over 4 tokens", "20992 a context"),
+    ],
+)  # fmt: skip
+def test_states_are_told_in_place_of_heads(name: str, space: str, bytes: str, llamay: Run, tiny: Path, capsys: Captured) -> None:
+    assert llamay("info", str(tiny.with_name(f"{name}.f32.gguf"))) == 0
+    page = capsys.readouterr().out
+    rows = dict(line.split("  ", 1) for line in page.splitlines() if "  " in line)
+    assert rows["state space"].strip() == space and rows["state bytes"].strip().startswith(bytes)
+    assert not {"heads", "head dim", "KV bytes", "KV formats", "rope base"} & {word.strip() for word in rows}
+
+
 def test_tensors_and_metadata_are_listed(llamay: Run, tiny: Path, capsys: Captured) -> None:
     assert llamay("info", str(tiny), "-tensors") == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from llamay import arch, gguf, model, tok
+from llamay.serve import load
 from llamay.tensor.batch import Batch
 from llamay.tensor.numpy import NumpyExecutor
 
@@ -135,3 +136,27 @@ def test_no_token_at_all_may_be_asked_for(llamay: Run, tiny: Path, capsys: Captu
     assert llamay("run", "-m", str(tiny), "-p", "hello", "-n", "0") == 0
     shown = capsys.readouterr()
     assert shown.out == "" and "generated 0" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("-seed", str(1 << 32), "seed is 4294967296; expected 0 to 4294967295"),
+        ("-seed", "-1", "seed is -1"),
+        ("-top-p", "2", "top_p is 2"),
+        ("-temp", "nan", "temperature is nan"),
+    ],
+)
+def test_sampling_is_checked_before_anything_is_loaded(
+    llamay: Run, tiny: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, flag: str, value: str, said: str
+) -> None:
+    monkeypatch.setattr(load, "load", lambda *given: pytest.fail("it was loaded"))
+    assert llamay("run", "-m", str(tiny), "-p", "a", flag, value) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "a/" * 200 + "b", "./" + "y" * 300, "y" * 300 + ".gguf"])
+def test_a_name_that_no_system_takes_as_a_path(llamay: Run, capsys: Captured, name: str) -> None:
+    assert llamay("run", "-m", name, "-p", "a") == 4
+    shown = capsys.readouterr().err
+    assert "too long" not in shown and name[:100] in shown

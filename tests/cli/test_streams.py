@@ -16,9 +16,12 @@ from llamay.errors import PullError
 EVIL = "\x1b]0;title\x07\x9b31m"
 
 
-@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)])
-@pytest.mark.parametrize("words", [["version"], ["help"], ["env"], ["info", "nosuch"]])
-def test_a_closed_stream_is_the_null_device(closed: tuple[int, ...], words: list[str], home: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "closed"),
+    [(["version"], (0,)), (["help"], (1,)), (["env"], (2,)), (["info", "nosuch"], (2,)), (["version"], (0, 1)), (["env"], (1, 2)),
+     (["help"], (0, 1, 2)), (["info", "nosuch"], (0, 1, 2))],
+)  # fmt: skip
+def test_a_closed_stream_is_the_null_device(words: list[str], closed: tuple[int, ...], home: Path) -> None:
     def close() -> None:
         for number in closed:
             os.close(number)

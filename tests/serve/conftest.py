@@ -47,7 +47,7 @@ class HashExecutor:
     kv = "f32"
 
     def __init__(self, pages: int, window_pages: int = 0, span: int = 0, slots: int = 8, rows: int = 1 << 20) -> None:
-        self.program = SimpleNamespace(vocabulary=VOCABULARY, context=1 << 20)
+        self.program = SimpleNamespace(vocabulary=VOCABULARY, context=1 << 20, pools=False, layers=(), span=span)
         self.pages, self.window_pages, self.span, self.slots, self.rows = pages, window_pages, span, slots, rows
         self.stores = [np.full((count, PAGE), -1, np.int64) for count in (pages, window_pages) if count]
         self.log: list[tuple[Any, ...]] = []
@@ -182,6 +182,10 @@ class Letters:
     def __init__(self, stops: tuple[str, ...] = ()) -> None:
         self.held, self.stops = "", stops
         self.stopped: str | None = None
+
+    @property
+    def withheld(self) -> int:
+        return len(self.held)
 
     def push(self, id: int) -> str:
         text = self.held + chr(32 + id % 90)

@@ -15,6 +15,7 @@ import pytest
 from llamay.errors import Closed, DeviceLost, OutOfMemory
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Done, Failed, Text
+from llamay.serve.request import Reading
 
 SOAK = float(os.environ.get("LLAMAY_SOAK", "1"))
 
@@ -47,11 +48,12 @@ def test_a_burst_is_answered_in_fair_order(lab) -> None:
 @pytest.mark.soak
 def test_a_burst_of_a_thousand(lab) -> None:
     """Memory stays flat: the second thousand leaves what the first did."""
-    burst(lab, 1000)
+    count = max(50, round(1000 * SOAK))
+    burst(lab, count)
     tracemalloc.start()
-    burst(lab, 1000)
+    burst(lab, count)
     first, _ = tracemalloc.get_traced_memory()
-    burst(lab, 1000)
+    burst(lab, count)
     second, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert second - first < 1 << 20
@@ -92,7 +94,7 @@ def test_cancels_return_every_page(lab, seed: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(100, 100 + int(40 * SOAK)))
+@pytest.mark.parametrize("seed", range(100, 100 + max(1, round(40 * SOAK))))
 def test_many_cancels_return_every_page(lab, seed: int) -> None:
     cancels(lab, 200, seed)
 
@@ -103,8 +105,12 @@ def test_a_cancel_is_heard_within_a_step(lab) -> None:
     engine = lab.start(model)
     ticket = engine.submit(lab.request([1, 2], 900))
     assert isinstance(ticket.get(timeout=20), Text)
+    gate = model.executor.gate = threading.Event()
+    model.executor.reached.clear()
+    assert model.executor.reached.wait(20)  # in a step
     steps = sum(entry[2] for entry in model.executor.log if entry[0] == "submit")
     ticket.cancel()
+    gate.set()
     found = lab.listen(ticket)
     later = sum(entry[2] for entry in model.executor.log if entry[0] == "submit") - steps
     assert found.done.reason == "cancel" and later <= 24  # what was under way, and no more than two submissions
@@ -152,6 +158,24 @@ def test_a_lost_device_ends_those_under_way_and_is_loaded_anew_for_those_who_wai
     lab.settle(engine)
     engine.close()
     assert models[1].closed
+
+
+@pytest.mark.parametrize("call", ["begin", "forward"])
+def test_a_device_that_is_lost_in_the_first_step_of_a_request_ends_it_too(lab, call: str) -> None:
+    """It waits no more by then, and does not run yet."""
+    model = lab.model(slots=2)
+    model.executor.seconds = 0.005
+    engine = lab.start(model)
+    running = engine.submit(lab.request([1, 2], 900))
+    assert isinstance(running.get(timeout=20), Text)
+
+    def lost(*given: object) -> None:
+        raise DeviceLost("the driver reset")
+
+    engine.call(lambda scheduler: setattr(model.executor, call, lost))
+    joining = engine.submit(Reading((1, 2, 3)) if call == "forward" else lab.request([3, 4], 5))
+    for ticket in (running, joining):
+        assert isinstance(lab.listen(ticket).error, DeviceLost)
 
 
 def test_pages_held_by_contexts_are_never_taken(lab) -> None:
@@ -244,9 +268,11 @@ class Models:
 
     def __init__(self, lab) -> None:
         self.lab, self.loads, self.made, self.slow = lab, [], {}, 0.0
+        self.gate: threading.Event | None = None  # what has to be set before one is loaded
 
     def open(self, name: str):
         time.sleep(self.slow)
+        assert self.gate is None or self.gate.wait(20)
         if name == "none":
             raise OutOfMemory("it does not fit")
         self.loads.append(name)
@@ -362,8 +388,9 @@ def test_others_go_on_while_a_model_is_loaded(lab) -> None:
     models = Models(lab)
     with Engine(models.open, Bounds(loaded=2)) as engine:
         lab.answer(engine, [1], 1, model="a")
-        models.slow = 0.5
+        models.gate = threading.Event()
         waiting = engine.submit(lab.request([1], 1, model="b"))
         done = lab.answer(engine, [1, 2], 50, model="a").done
         assert isinstance(done, Done) and waiting.get(timeout=0) is None
+        models.gate.set()
         lab.listen(waiting)

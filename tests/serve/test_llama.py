@@ -28,9 +28,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(params=["llama-gqa.f16", "gemma3.f16"])
+@pytest.fixture(params=["llama-gqa.f16", "gemma3.f16", "mamba.f32"])
 def llama(request: pytest.FixtureRequest, home: Path) -> Iterator[Llama]:
-    """One without and one with sliding windows; every page must be accounted for in the end."""
+    """One without and one with sliding windows, and one of states; every page must be accounted for in the end."""
     with Llama(DATA / f"{request.param}.gguf", device="numpy") as made:
         yield made
         gc.collect()
@@ -88,7 +88,7 @@ def test_a_stream_gives_the_same_text_in_pieces(llama: Llama) -> None:
 def test_a_conversation_through_the_template(llama: Llama) -> None:
     messages = [{"role": "user", "content": "hello"}]
     found = llama.chat(messages, **QUIET)
-    prompt = llama._loaded.chat(messages)
+    prompt = llama._loaded.language.chat(messages)
     assert found.tokens == llama.context(tokens=prompt.tokens).generate(stop=list(prompt.stops), **QUIET).tokens
     assert llama.chat(messages, stream=True, **QUIET).completion.tokens == found.tokens
 
@@ -99,7 +99,7 @@ def test_choices_and_the_best_of_them(llama: Llama) -> None:
     for choice in found.choices:
         assert choice.tokens == llama.complete(TEXT, seed=choice.seed, max_tokens=10).tokens
     best = llama.complete(TEXT, n=2, best_of=4, seed=5, max_tokens=10)
-    prompt = llama._loaded.raw(TEXT).tokens
+    prompt = llama._loaded.language.raw(TEXT).tokens
     scores = {}
     for choice in found.choices:
         rows = llama.context(tokens=[*prompt, *choice.tokens]).logits()[len(prompt) - 1 : -1].astype(np.float64)
@@ -129,7 +129,7 @@ def test_forks_share_pages_and_answer_as_if_alone(llama: Llama) -> None:
     assert [fork.generate(seed=seed, max_tokens=8).tokens for seed, fork in enumerate(forks)] == want
     assert context.tokens == llama.context(text=TEXT).tokens  # the original has not moved
     assert context.generate(seed=3, max_tokens=8).tokens == want[3]
-    threads = [threading.Thread(target=fork.generate, kwargs={"max_tokens": 5}) for fork in forks]
+    threads = [threading.Thread(target=fork.generate, kwargs={"max_tokens": 5, "ignore_end": True}) for fork in forks]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -164,6 +164,16 @@ def test_a_rewind_past_a_freed_window_is_computed_again(llama: Llama) -> None:
         context.rewind(len(tokens))
 
 
+def test_a_model_whose_layers_all_slide_is_saved_and_rewound(home: Path) -> None:
+    with Llama(DATA / "phi3-swa.f16.gguf", device="numpy") as llama:
+        context = llama.context(text=TEXT)
+        tokens = context.tokens
+        want = context.fork()[0].generate(**QUIET).tokens
+        context.snapshot("slides")
+        assert llama.restore("slides").generate(**QUIET).tokens == want
+        assert context.rewind(10).append(tokens=tokens[10:]).generate(**QUIET).tokens == want
+
+
 def test_a_saved_context_comes_back(llama: Llama) -> None:
     context = llama.context(text=TEXT)
     want = context.fork()[0].generate(seed=4, max_tokens=10).tokens
@@ -190,6 +200,7 @@ def test_a_saved_context_comes_back(llama: Llama) -> None:
     assert context.snapshot()  # a name is made up
 
 
+@pytest.mark.parametrize("llama", ["gemma3.f16"], indirect=True)
 def test_a_saved_context_comes_back_in_another_process(llama: Llama, home: Path) -> None:
     context = llama.context(text=TEXT)
     want = context.fork()[0].generate(seed=4, max_tokens=10).tokens

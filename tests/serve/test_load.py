@@ -30,6 +30,17 @@ def test_the_context_is_the_model_s_unless_asked_for() -> None:
         assert (loaded.context, loaded.executor.pages) == (33, 3)
 
 
+@pytest.mark.parametrize(("context", "ending"), [(256, ".f32"), (257, ".f32.long"), (0, ".f32.long")])
+def test_the_context_chooses_among_factors_of_rope(context: int, ending: str, tmp_path: Path) -> None:
+    """What a longer context computes has other bits from its first position on, so its numerics have another id."""
+    path = tmp_path / "longer.gguf"
+    with gguf.open(TINY.with_name("phi3-longrope.f16.gguf")) as file:
+        tensors = [(name, tensor.type, tensor.shape, tensor.data) for name, tensor in file.tensors.items()]
+        gguf.write(path, {**file.metadata, "phi3.context_length": 1024}, tensors)
+    with load.load(path, Settings(backend="numpy", context=context)) as loaded:
+        assert loaded.executor.numerics.endswith(ending)
+
+
 def test_the_fallback_is_announced_with_what_would_bring_an_adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapters, "adapters", tuple)
     with load.load(TINY, Settings()) as loaded:

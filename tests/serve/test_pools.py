@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from llamay.errors import OutOfMemory
-from llamay.serve.pools import MOST_CONTEXTS, pools, single
+from llamay.serve.pools import COUNTED, MOST_CONTEXTS, STATES, alone, pools, single
 from llamay.serve.scheduler import CHUNK
-from llamay.tensor.program import Attend
+from llamay.tensor.program import Attend, Program, Scan
 
 PAGE_BYTES = 16 * 2 * 2 * 8 * 4  # a layer: 16 tokens of keys and values of 2 heads of 8 numbers
 
@@ -15,9 +16,9 @@ PAGE_BYTES = 16 * 2 * 2 * 8 * 4  # a layer: 16 tokens of keys and values of 2 he
 def program(*windows: int):
     """Layers of 2 kv heads of 8 numbers, each with its window."""
     operations = tuple(Attend(layer, 4, 2, 8, window) for layer, window in enumerate(windows))
-    layers = tuple(SimpleNamespace(layer=layer, kv_heads=2, head_dim=8) for layer in range(len(windows)))
+    layers = tuple(SimpleNamespace(layer=layer, kv_heads=2, head_dim=8, value_dim=8) for layer in range(len(windows)))
     windowed = frozenset(layer for layer, window in enumerate(windows) if window)
-    return SimpleNamespace(operations=operations, layers=layers, windowed=windowed)
+    return SimpleNamespace(operations=operations, layers=layers, windowed=windowed, span=max(windows))
 
 
 def test_one_sequence() -> None:
@@ -58,3 +59,39 @@ def test_a_window_gets_a_pool_where_it_saves_something() -> None:
     assert found.entries >= 64 * 2 * 256
     same = pools(program(0, 4000), "f32", 4096, free=10**12)
     assert (same.span, same.window_pages) == (0, 0)
+
+
+STATE_BYTES = 2 * (4 * (8 * 4 + 16 * 4) + 4 * (16 * (8 + 8 + 8) + 4))  # two layers of 8 channels with 4 states
+
+
+def space(layers: int):
+    """Layers of a state space of 8 channels with 4 states, whose convolution sees 4 positions."""
+    vector = np.zeros(8, np.float32)
+    scans = tuple(
+        Scan(layer, None, None, np.zeros((4, 8), np.float32), vector, vector[None], vector, vector, inner=8, states=4)
+        for layer in range(layers)
+    )
+    return Program(scans, 8, 8, 1 << 20)
+
+
+def test_a_state_takes_the_same_however_long_its_context_is() -> None:
+    near = (17 + CHUNK + 15) // 16 + 2
+    for context in (1024, 1 << 20):
+        found = alone(space(2), "f32", context)
+        assert (found.pages, found.window_pages, found.span) == (context // 16, near + STATES, 17)
+        assert found.bytes == (near + STATES) * STATE_BYTES
+    short = alone(space(2), "q8", 100)  # all its pages are fewer than that
+    assert (short.pages, short.window_pages, short.bytes) == (7, 0, 7 * STATE_BYTES)
+    assert alone(program(0, 64), "f32", 4096) == single(program(0, 64), "f32", 4096)
+
+
+def test_states_of_many_contexts() -> None:
+    near = (17 + CHUNK + 15) // 16 + 2
+    one = near * STATE_BYTES
+    found = pools(space(2), "f32", 1024, free=10**12)
+    assert (found.window_pages, found.pages, found.bytes) == (MOST_CONTEXTS * near, 64 * 64, MOST_CONTEXTS * one)
+    assert pools(space(2), "f32", 1 << 20, free=10**12).pages == COUNTED
+    assert pools(space(2), "f32", 1024, allowed=3 * one).window_pages == 3 * near
+    assert pools(space(2), "f32", 1024, free=10**12, largest=20 * 4 * (16 * 24 + 4)).window_pages == 19
+    with pytest.raises(OutOfMemory, match="its state takes that, however long it is"):
+        pools(space(2), "f32", 1024, allowed=one - 1)

@@ -1,37 +1,51 @@
-"""Run by tests as a process of its own: pulls once, or pulls and is killed at every system call that changes the store.
+"""Run by tests as a process of its own, which forks: pulls that may be killed, and pulls killed at every system call that changes the store.
 
-python child.py pull ROOT SERVER SOURCE      says "ready" and pulls
-python child.py crash ROOT SERVER SOURCE     prints how many points there were
+It reads a line a job, `MODE ROOT SERVER SOURCE` as a JSON list, and answers in lines:
+pull     the number of a process that pulls
+wait     of such a number (in place of ROOT): how that process ended
+crash    how many points there were, 0 where something is wrong, which stderr tells
 """
 
 import hashlib
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 
-import httpx  # noqa: F401  imported before "ready", so that a kill meets the pull and not the import
+import httpx  # noqa: F401  imported here, so that a kill meets the pull and not the import
 
 from llamay.store import Store
 from llamay.store.network import Network, Patience
 from llamay.store.pull import pull
 from llamay.store.sources import Hosts
 
+FAILED = 255  # the exit code of a fork that an exception ended
 CHANGES = ("open", "write", "replace", "unlink", "ftruncate", "fsync", "link")
 
 
-def main(mode: str, root: str, server: str, source: str) -> None:
-    hosts = Hosts(registry=server, hub=server, index=f"{server}/simple")
-    if mode == "pull":
-        print("ready", flush=True)
-        pull(Store(Path(root)), source, hosts=hosts)
-        return
+def main() -> None:
+    for line in sys.stdin:
+        mode, root, server, source = json.loads(line)
+        if mode == "wait":
+            print(os.waitstatus_to_exitcode(os.waitpid(root, 0)[1]), flush=True)
+            continue
+        hosts = Hosts(registry=server, hub=server, index=f"{server}/simple")
+        if mode == "pull":
+            print(forked(lambda root=root, source=source, hosts=hosts: pull(Store(Path(root)), source, hosts=hosts)), flush=True)
+        else:
+            code = in_fork(lambda root=root, source=source, hosts=hosts: crash(root, source, hosts))
+            print(code if 0 < code < FAILED else 0, flush=True)
+
+
+def crash(root: str, source: str, hosts: Hosts) -> int:
+    """Pulls, killed at one change after the other; returns how many there are."""
     os.fsync = lambda handle: None  # a kill takes nothing from the kernel, and the disk is slow
     pull(Store(Path(root) / "warm"), source, hosts=hosts)  # imports happen here, once
     count = 0
     while crashes(Path(root) / str(count), hosts, source, count):
         count += 1
-    print(count)
+    return count
 
 
 def crashes(root: Path, hosts: Hosts, source: str, at: int) -> bool:
@@ -69,16 +83,22 @@ def impatient() -> Network:
     return Network(patience=lambda: Patience(attempts=1))
 
 
-def in_fork(work) -> int:
+def forked(work) -> int:
+    """The number of a process that does it; its exit code is the number that came of it."""
     child = os.fork()
     if child == 0:
+        found = None
         try:
-            work()
+            found = work()
         except BaseException as error:
             print(repr(error), file=sys.stderr, flush=True)
-            os._exit(1)
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            os._exit(FAILED)
+        os._exit(found if isinstance(found, int) else 0)
+    return child
+
+
+def in_fork(work) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(forked(work), 0)[1])
 
 
 def check(store: Store, complete: bool) -> None:
@@ -99,4 +119,4 @@ def check(store: Store, complete: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

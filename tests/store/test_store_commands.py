@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from llamay.cli import main
 from llamay.cli.list import age
+
+ENCODER = Path(__file__).parents[1] / "data" / "encoders" / "bert-mean.f16.gguf"
 
 
 @pytest.fixture
@@ -35,6 +38,9 @@ def test_pull_list_cp_rm(kit, llamay, url: str) -> None:
     code, out, err = llamay("pull", url)
     assert (code, out) == (0, "") and "tiny is installed (50.0 kB); `llamay run tiny` talks to it" in err
     assert "100%" in err
+    code, _, err = llamay("pull", str(ENCODER))
+    assert code == 0 and "`llamay embed bert-mean.f16` makes vectors with it" in err
+    assert llamay("rm", "bert-mean.f16")[0] == 0
     code, out, err = llamay("list")
     header, row = out.splitlines()
     assert (code, err, header.split()) == (0, "", ["NAME", "ID", "SIZE", "MODIFIED"])
