@@ -1,0 +1,1 @@
+"""Ollama's API: generate, chat, embed, and the models of the store."""
