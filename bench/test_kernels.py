@@ -1,5 +1,8 @@
 """Decoding one wide layer in each format, and attention at different lengths of context."""
 
+import time
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -16,7 +19,10 @@ TYPES = [type for type in LAYOUTS if type != TensorType.Q8_1]
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name.lower())
 def test_decode_by_format(benchmark: BenchmarkFixture, make, settle, type: TensorType) -> None:
-    """Four tokens through one layer; `weights` a round are what the rate is of."""
+    """Four tokens through one layer; `weights` a round are what the rate is of.
+
+    A software adapter computes on the process's threads: its CPU time tells what a busy machine's clock does not.
+    """
     executor = make(LAYER, type, 128)
     settle(executor, 8)
     weights = sum(dims[0] * dims[1] for _, dims in LAYER.tensors() if len(dims) == 2)
@@ -27,7 +33,34 @@ def test_decode_by_format(benchmark: BenchmarkFixture, make, settle, type: Tenso
         executor.submit(None, STEPS)
         executor.collect()
 
-    benchmark.pedantic(decode, rounds=20, warmup_rounds=2)
+    spent = []
+
+    def begin() -> None:
+        spent.append(time.process_time())
+
+    benchmark.pedantic(decode, setup=begin, rounds=20, warmup_rounds=2)
+    benchmark.extra_info["CPU seconds a token, best"] = min(after - before for before, after in pairwise(spent)) / STEPS
+
+
+@pytest.mark.timeout(1800)
+def test_formats_in_turn(make, settle, capsys: pytest.CaptureFixture[str]) -> None:
+    """Weights a CPU second against Q4_K's, a few tokens of each format in turn: others' work falls on all alike."""
+    packed = [type for type in TYPES if LAYOUTS[type].bytes < 2 * LAYOUTS[type].elements]
+    types = sorted(packed, key=lambda type: type != TensorType.Q4_K)
+    executors = {type: make(LAYER, type, 256) for type in types}
+    for executor in executors.values():
+        settle(executor, 8)
+    spent: dict[TensorType, list[float]] = {type: [] for type in types}
+    for _ in range(24):
+        for type, executor in executors.items():
+            begun = time.process_time()
+            executor.submit(None, STEPS)
+            executor.collect()
+            spent[type].append((time.process_time() - begun) / STEPS)
+    with capsys.disabled():
+        for type, own in spent.items():
+            ratio = np.median(np.array(spent[TensorType.Q4_K]) / np.array(own))
+            print(f"\n{type.name:8} {min(own) * 1e3:6.2f} ms a token at best, {ratio:.2f} times the weights of Q4_K", end="")
 
 
 @pytest.mark.parametrize("context", [64, 256, 1024, 4096])

@@ -17,7 +17,7 @@ Flags are written `-name value`, `-name=value` or with two dashes, before or aft
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the model file was refused, 4 the model is not installed,
 5 the store or a download failed, 6 the device failed, 7 the context is full, 8 the chat template failed,
-9 a saved context was refused, 130 Ctrl-C, 141 the reader of a pipe went away.
+9 a saved context was refused, 10 no server answers, 130 Ctrl-C, 141 the reader of a pipe went away.
 """
 
 SETTINGS = """\
