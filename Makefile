@@ -6,6 +6,10 @@ PYTEST := $(PYTHON) -m pytest -q
 MODEL  ?=
 PROMPT ?= In one sentence: what is the sea?
 TESTS  ?= tests
+JOBS   ?= auto
+
+# tests start many processes: none of them should have to compile the package again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test soak bench lint types wheel docs clean
 
@@ -13,12 +17,15 @@ run: $(VENV)/.package
 	@.ci/adapter $(PYTHON)
 	@.ci/answer $(PYTHON) "$(MODEL)" "$(PROMPT)"
 
+# tests/conftest.py has the longest files first
 test: $(VENV)/.dev
 	@.ci/adapter $(PYTHON)
-	$(PYTEST) $(TESTS)
+	$(PYTEST) -n $(JOBS) --dist loadfile --no-loadscope-reorder $(TESTS)
 
+# a server that is watched for its pace has the machine to itself
 soak: $(VENV)/.dev
-	$(PYTEST) -m soak
+	$(PYTEST) -m soak -n $(JOBS) --dist loadfile --ignore tests/server $(TESTS)
+	$(PYTEST) -m soak tests/server
 
 bench: $(VENV)/.package
 	@.ci/adapter $(PYTHON)
@@ -36,6 +43,7 @@ wheel: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(PYTHON) docs/make_cli.py
+	$(PYTHON) docs/make_supported.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
