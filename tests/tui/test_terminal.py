@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from llamay.tui import recording
+from llamay.tui.moment import Lost, Snapshot
+
 TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
 
 IN_CI = bool(os.environ.get("LLAMAY_REQUIRE_WEBGPU"))  # where nothing may be missing
@@ -129,7 +132,11 @@ def test_a_session_against_a_server_that_dies_and_returns(screen: Screen, enviro
         server.wait()
     words = ["tui", "-replay", f"{tmp_path}/session.zst", "-plain"]
     said = subprocess.run([sys.executable, "-m", "llamay", *words], capture_output=True, text=True, timeout=120, env=environ)
-    assert said.returncode == 0 and "disconnected" in said.stdout and "contexts" in said.stdout
+    assert said.returncode == 0 and "disconnected" in said.stdout, said  # a line a second: the rest may have gone by between two
+    news = [line.news for line in recording.read(tmp_path / "session.zst")[1]]
+    moments = [moment for moment in news if isinstance(moment, Snapshot)]
+    assert any(len(model.contexts) == 2 for moment in moments for model in moment.models)
+    assert any(isinstance(moment, Lost) for moment in news)
 
 
 def test_an_engine_in_this_process_answers(screen: Screen) -> None:
