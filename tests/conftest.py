@@ -4,7 +4,10 @@ Whatever uses the fixture `adapter` (as `gpu` does) is marked `webgpu`: LLAMAY_B
 skipped with the reason, and failed where LLAMAY_REQUIRE_WEBGPU or LLAMAY_BACKEND asks for one.
 """
 
+import itertools
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -96,6 +99,39 @@ def case_names() -> list[str]:
 def named_case():
     """case_named, for tests of one feature."""
     return case_named
+
+
+class Halt:
+    """Holds an executor at a submission until `go_on` is set: what is under way by then stays so, however quick the machine is.
+
+    With `passes` each submission from there on is held until that is so.
+    """
+
+    def __init__(self, executor: Any, after: int = 4, passes: Callable[[], bool] = lambda: False) -> None:
+        """`after` so many submissions, which are not held."""
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        submit, number = executor.submit, itertools.count()
+
+        def held(batch: Any, steps: int) -> Any:
+            if next(number) >= after:
+                self.reached.set()
+                end = time.monotonic() + 60
+                while not (self.go_on.wait(0.002) or passes()):
+                    assert time.monotonic() < end, "nobody let it go on"
+            return submit(batch, steps)
+
+        executor.submit = held
+
+    @classmethod
+    def by_step(cls, engine: Any, executor: Any) -> "Halt":
+        """Lets it go a submission further whenever somebody wants something of the engine's thread."""
+        return cls(executor, passes=lambda: not engine._inbox.empty())
+
+
+@pytest.fixture
+def halt() -> type[Halt]:
+    """Halt."""
+    return Halt
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

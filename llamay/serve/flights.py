@@ -13,7 +13,8 @@ from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.executor import Executor
 
 MOST_STEPS = 8  # decode steps a submission
-BURST = 0.15  # seconds of decoding that may arrive at once
+BURST = 0.1  # seconds of decoding that may arrive at once: less than what the device's pace would cut
+RECENT = 3  # flights that tell how long a step takes: a late host collects two at once, and the second seems to take no time
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class _Flight:
     sequences: tuple[Sequence, ...]
     steps: int
     since: float
+    read: bool  # rows of prompts, whose time is not that of a step
 
 
 class Flights:
@@ -40,7 +42,7 @@ class Flights:
         self._executor, self._times = executor, times
         self._waiting: deque[_Flight] = deque()
         self._begun: list[Sequence] = []  # whose sampling the slots have
-        self._step_seconds = 0.0  # of a step, the last time it was measured
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RECENT)  # seconds and steps of flights with these sequences
         self._last = 0.0  # when the last one was collected
 
     def __len__(self) -> int:
@@ -48,7 +50,8 @@ class Flights:
 
     def steps(self, sequences: Many[Sequence]) -> int:
         """Steps for the next submission: what everyone has pages and tokens left for, and takes BURST seconds."""
-        burst = int(BURST / self._step_seconds) if self._step_seconds else 1
+        seconds, steps = (sum(column) for column in zip(*self._recent, strict=True)) if self._recent else (0.0, 0)
+        burst = int(BURST * steps / seconds) if seconds else 1
         return min(max(1, min(MOST_STEPS, burst)), *(sequence.steps() for sequence in sequences))
 
     def begin(self, sampling: list[Sequence]) -> None:
@@ -59,13 +62,14 @@ class Flights:
         settings = tuple([one.sampling for one in sampling])
         self._executor.begin(settings, tuple([np.array(tokens, np.int32) for tokens in seen]))
         self._begun = sampling
+        self._recent.clear()
 
     def send(self, batch: Batch | None, sequences: Many[Sequence], steps: int) -> None:
         """Submits steps for the sequences whose sampling the slots have, the first of them with a batch if there is one."""
         start = time.perf_counter()
         self._executor.submit(batch, steps)
         spent = time.perf_counter() - start
-        self._waiting.append(_Flight(tuple(sequences), steps, start))
+        self._waiting.append(_Flight(tuple(sequences), steps, start, batch is not None))
         for sequence in sequences:
             sequence.pending += steps
         for ticket in {sequence.ticket for sequence in sequences}:
@@ -77,7 +81,8 @@ class Flights:
         flight = self._waiting.popleft()
         ids = self._executor.collect()
         there = time.perf_counter()
-        self._step_seconds = (there - max(flight.since, self._last)) / flight.steps
+        if not flight.read:
+            self._recent.append((there - max(flight.since, self._last), flight.steps))
         self._last = there
         for sequence in flight.sequences:
             sequence.pending -= flight.steps

@@ -140,7 +140,7 @@ class Scheduler:
         if sampling:
             self._flights.begin(sampling)
             self.running = sampling
-            steps = 1 if self._joinable() else self._flights.steps(sampling)
+            steps = 1 if complete or self._joinable() else self._flights.steps(sampling)  # a first token waits for no other
             self._flights.send(batch, sampling, steps)
         else:
             self.executor.forward(batch)

@@ -4,7 +4,7 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -114,7 +114,7 @@ class HashExecutor:
             raise self.fault
         if self.gate is not None:
             self.reached.set()
-            assert self.gate.wait(20)
+            assert self.gate.wait(60)
         if self.seconds:
             time.sleep(self.seconds * max(1, steps))
         rows = 0 if batch is None else len(batch.tokens)
@@ -259,7 +259,7 @@ def listen(ticket: Ticket) -> Answer:
     """Waits for the end, which has to come."""
     events: list[Event] = []
     while not events or not isinstance(events[-1], Done | Failed):
-        event = ticket.get(timeout=20)
+        event = ticket.get(timeout=60)
         assert event is not None, f"request {ticket.id} was left without an answer"
         events.append(event)
     return Answer(events)
@@ -298,12 +298,16 @@ class Lab:
     def answer(self, engine: Engine, prompt: Sequence[int], count: int | None, **more: Any) -> Answer:
         return listen(engine.submit(request(prompt, count, **more)))
 
+    def until(self, so: Callable[[], Any], seconds: float = 60.0) -> None:
+        """Waits until something is so: what an engine does for nobody in particular comes a moment later."""
+        deadline = time.monotonic() + seconds
+        while not so():
+            assert time.monotonic() < deadline, "it did not come about"
+            time.sleep(0.005)
+
     def settle(self, engine: Engine) -> None:
         """Waits until nothing is under way, and looks that nobody has a page but the tree."""
-        deadline = time.monotonic() + 20
-        while any(model.requests for model in engine.stats().models):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        self.until(lambda: not any(model.requests for model in engine.stats().models))
         engine.call(lambda scheduler: scheduler.cache.check_integrity())
         assert engine.call(lambda scheduler: len(scheduler.cache.contexts)) == 0
 

@@ -75,16 +75,19 @@ def test_batched_decode_is_one_step_for_all(lab) -> None:
     assert steps < 40  # 160 tokens, 8 a step
 
 
-def test_a_long_prompt_delays_a_token_by_one_chunk(lab) -> None:
+def test_a_long_prompt_delays_a_token_by_one_chunk(lab, halt) -> None:
     """While a prompt of 20 chunks is computed, every step has a row for each of those that decode."""
     model = lab.model(pages=256, slots=8)
-    model.executor.seconds = 0.002
+    held = halt(model.executor, after=8)  # all four decode by then, and none is at its end
     engine = lab.start(model, chunk=32)
     running = [engine.submit(lab.request(lab.prompt_of(n, 5), 200)) for n in range(4)]
     for ticket in running:
-        assert ticket.get(timeout=20) is not None
+        assert ticket.get(timeout=60) is not None
+    assert held.reached.wait(60)
     before = len(model.executor.log)
-    late = lab.answer(engine, lab.prompt_of(9, 640), 3)
+    coming = engine.submit(lab.request(lab.prompt_of(9, 640), 3))
+    held.go_on.set()
+    late = lab.listen(coming)
     log = [entry for entry in model.executor.log[before:] if entry[0] in ("submit", "forward") and entry[1] > 8]
     assert late.tokens() == lab.expected(lab.prompt_of(9, 640), 3)
     assert len(log) == 20
@@ -275,7 +278,7 @@ def test_a_full_queue_refuses_by_name(lab) -> None:
     model.executor.gate = threading.Event()
     engine = lab.start(model, waiting=4)
     running = engine.submit(lab.request([1], 3))
-    assert model.executor.reached.wait(20)  # its prompt is being computed
+    assert model.executor.reached.wait(60)  # its prompt is being computed
     tickets = [engine.submit(lab.request([2, n], 3)) for n in range(4)]
     with pytest.raises(QueueFull, match="4 requests are waiting, and the queue holds 4"):
         engine.submit(lab.request([1], 3))
@@ -324,8 +327,9 @@ def test_closing_ends_everyone(lab) -> None:
     tickets = [engine.submit(lab.request([n], 500)) for n in range(10)]
     closer = threading.Thread(target=engine.close)
     closer.start()
+    lab.until(lambda: engine._closed)
     model.executor.gate.set()
-    closer.join(20)
+    closer.join(60)
     assert not closer.is_alive() and model.closed
     for ticket in tickets:
         assert isinstance(lab.listen(ticket).error, Closed)
@@ -345,13 +349,18 @@ def test_a_call_returns_and_raises(lab) -> None:
     assert lab.answer(engine, [1], 3).tokens() == lab.expected([1], 3)
 
 
-def test_the_statistics(lab) -> None:
+def test_the_statistics(lab, halt) -> None:
     model = lab.model(slots=2)
     engine = lab.start(model)
-    model.executor.seconds = 0.002
+    held = halt.by_step(engine, model.executor)
     running = [engine.submit(lab.request(lab.prompt_of(n, 30), 400, client=f"c{n}")) for n in range(3)]
-    for ticket in running[:2]:
-        ticket.get(timeout=20)
+
+    def begun() -> bool:
+        """Two decode, the third waits for a slot."""
+        told = engine.stats().models
+        return bool(told and told[0].times.generated) and [one.state for one in told[0].requests] == ["decode", "decode", "waiting"]
+
+    lab.until(begun)
     stats = engine.stats()
     (served,) = stats.models
     assert [one.state for one in served.requests] == ["decode", "decode", "waiting"]
@@ -366,6 +375,8 @@ def test_the_statistics(lab) -> None:
     assert min(times.schedule, times.encode, times.device, times.sample, times.send) > 0
     for ticket in running:
         ticket.cancel()
+    held.go_on.set()
+    for ticket in running:
         assert lab.listen(ticket).done.reason == "cancel"
     lab.settle(engine)
     assert engine.stats().finished == 3

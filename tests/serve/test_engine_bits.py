@@ -3,6 +3,7 @@
 Every logit that a token is sampled from is kept, by the seed of who asked and its position.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -96,6 +97,17 @@ def serving(program, pages: int = 64, make: Callable[..., Any] = Watched, **boun
         assert engine.call(lambda scheduler: len(scheduler.cache.contexts)) == 0
 
 
+@contextmanager
+def still(engine: Engine) -> Iterator[None]:
+    """Meanwhile the engine computes nothing."""
+    go_on = threading.Event()
+    engine.post(lambda: go_on.wait(60))
+    try:
+        yield
+    finally:
+        go_on.set()
+
+
 def prompts(count: int) -> list[list[int]]:
     """Prompts of different lengths; every other one begins alike."""
     luck = np.random.default_rng(5)
@@ -176,7 +188,8 @@ def test_known_prefixes_and_after_eviction(program, first) -> None:
 def test_after_preemption(program, first) -> None:
     seen, texts = first(6)
     with serving(program, pages=8, chunk=16) as (engine, watch):
-        tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(6))]
+        with still(engine):  # so that they are there together
+            tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(6))]
         done = [ticket.result() for ticket in tickets]
     assert [tokens(one) for one in done] == texts
     assert sum(one.timings.preempted for one in done) > 0
@@ -238,7 +251,8 @@ def test_all_of_it_in_wgsl(gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> N
         with opened(name) as program:
             seen, texts = alone(program, 5, make=make)
             with serving(program, make=make, chunk=16) as (engine, watch):
-                tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
+                with still(engine):
+                    tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
                 engine.submit(ask(prompts(1)[0], 100)).cancel()
                 assert [tokens(ticket.result()) for ticket in tickets] == texts
                 again = engine.submit(ask(prompts(5)[3], 3)).result()
@@ -246,7 +260,8 @@ def test_all_of_it_in_wgsl(gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> N
                 assert watch.widest > 1
             assert {key: watch.seen[key] for key in seen} == seen
             with serving(program, pages=8, make=make, chunk=16) as (engine, watch):
-                tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
+                with still(engine):
+                    tickets = [engine.submit(ask(prompt, seed)) for seed, prompt in enumerate(prompts(5))]
                 done = [ticket.result() for ticket in tickets]
                 assert [tokens(one) for one in done] == texts
                 assert sum(one.timings.preempted for one in done) > 0

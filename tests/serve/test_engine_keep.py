@@ -9,7 +9,7 @@ import pytest
 from llamay.serve.engine import Bounds, Engine
 
 
-def until(true: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
@@ -38,7 +38,7 @@ def test_it_goes_at_once_when_idle(lab, made) -> None:
         until(lambda: found["a"][0].closed and engine.stats().models == ())
         lab.answer(engine, [1], 2, model="a")  # and comes again, to stay as others do
         assert len(found["a"]) == 2
-        assert engine.stats().models[0].expires is None
+        until(lambda: [one.expires for one in engine.stats().models] == [None])
 
 
 def test_it_goes_after_its_requests(lab, made) -> None:
@@ -69,7 +69,7 @@ def test_a_time_of_its_own_is_told_and_kept(lab, made) -> None:
         lab.answer(engine, [1], 2, model="b")
         engine.keep("a", 500.0)
         expires = {one.name: one.expires for one in engine.stats().models}
-        assert expires["b"] is None and 490.0 < expires["a"] <= 500.0
+        assert expires["b"] is None and 400.0 < expires["a"] <= 500.0
         engine.keep("a", 0.05)
         until(lambda: found["a"][0].closed)
         assert not found["b"][0].closed

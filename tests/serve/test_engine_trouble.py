@@ -99,18 +99,16 @@ def test_many_cancels_return_every_page(lab, seed: int) -> None:
     cancels(lab, 200, seed)
 
 
-def test_a_cancel_is_heard_within_a_step(lab) -> None:
+def test_a_cancel_is_heard_within_a_step(lab, halt) -> None:
     model = lab.model()
-    model.executor.seconds = 0.01
+    held = halt(model.executor)
     engine = lab.start(model)
     ticket = engine.submit(lab.request([1, 2], 900))
-    assert isinstance(ticket.get(timeout=20), Text)
-    gate = model.executor.gate = threading.Event()
-    model.executor.reached.clear()
-    assert model.executor.reached.wait(20)  # in a step
+    assert isinstance(ticket.get(timeout=60), Text)
+    assert held.reached.wait(60)  # in a step
     steps = sum(entry[2] for entry in model.executor.log if entry[0] == "submit")
     ticket.cancel()
-    gate.set()
+    held.go_on.set()
     found = lab.listen(ticket)
     later = sum(entry[2] for entry in model.executor.log if entry[0] == "submit") - steps
     assert found.done.reason == "cancel" and later <= 24  # what was under way, and no more than two submissions
@@ -132,7 +130,7 @@ def test_who_stops_listening_cancels(lab) -> None:
 
 
 @pytest.mark.parametrize("moment", ["prefill", "decode"])
-def test_a_lost_device_ends_those_under_way_and_is_loaded_anew_for_those_who_wait(lab, moment: str) -> None:
+def test_a_lost_device_ends_those_under_way_and_is_loaded_anew_for_those_who_wait(lab, halt, moment: str) -> None:
     models = [lab.model(slots=2), lab.model(slots=2)]
     opened = iter(models)
     models[0].executor.gate = threading.Event()
@@ -142,10 +140,11 @@ def test_a_lost_device_ends_those_under_way_and_is_loaded_anew_for_those_who_wai
         models[0].executor.fault = DeviceLost("the driver reset")
         models[0].executor.gate.set()
     else:
-        models[0].executor.seconds = 0.005
+        held = halt(models[0].executor)  # before the first two have all their tokens
         models[0].executor.gate.set()
-        assert isinstance(tickets[0].get(timeout=20), Text)
+        assert isinstance(tickets[0].get(timeout=60), Text) and held.reached.wait(60)
         models[0].executor.fault = DeviceLost("the driver reset")
+        held.go_on.set()
     found = [lab.listen(ticket) for ticket in tickets]
     lost = [n for n, one in enumerate(found) if isinstance(one.final, Failed)]
     assert lost and lost == list(range(len(lost))) and len(lost) <= 2
@@ -161,19 +160,20 @@ def test_a_lost_device_ends_those_under_way_and_is_loaded_anew_for_those_who_wai
 
 
 @pytest.mark.parametrize("call", ["begin", "forward"])
-def test_a_device_that_is_lost_in_the_first_step_of_a_request_ends_it_too(lab, call: str) -> None:
+def test_a_device_that_is_lost_in_the_first_step_of_a_request_ends_it_too(lab, halt, call: str) -> None:
     """It waits no more by then, and does not run yet."""
     model = lab.model(slots=2)
-    model.executor.seconds = 0.005
     engine = lab.start(model)
+    held = halt.by_step(engine, model.executor)
     running = engine.submit(lab.request([1, 2], 900))
-    assert isinstance(running.get(timeout=20), Text)
+    assert isinstance(running.get(timeout=60), Text)
 
     def lost(*given: object) -> None:
         raise DeviceLost("the driver reset")
 
     engine.call(lambda scheduler: setattr(model.executor, call, lost))
     joining = engine.submit(Reading((1, 2, 3)) if call == "forward" else lab.request([3, 4], 5))
+    held.go_on.set()
     for ticket in (running, joining):
         assert isinstance(lab.listen(ticket).error, DeviceLost)
 
@@ -267,12 +267,13 @@ class Models:
     """Loads models by name, and knows which are loaded."""
 
     def __init__(self, lab) -> None:
-        self.lab, self.loads, self.made, self.slow = lab, [], {}, 0.0
+        self.lab, self.loads, self.made = lab, [], {}
+        self.asked = threading.Event()  # one is to be loaded
         self.gate: threading.Event | None = None  # what has to be set before one is loaded
 
     def open(self, name: str):
-        time.sleep(self.slow)
-        assert self.gate is None or self.gate.wait(20)
+        self.asked.set()
+        assert self.gate is None or self.gate.wait(60)
         if name == "none":
             raise OutOfMemory("it does not fit")
         self.loads.append(name)
@@ -305,19 +306,21 @@ def test_models_that_have_no_place_take_turns(lab) -> None:
     assert set(models.loads) == set("abc")
 
 
-def test_a_place_that_nobody_wants_any_more_is_not_waited_for(lab) -> None:
+def test_a_place_that_nobody_wants_any_more_is_not_waited_for(lab, halt) -> None:
     """A request for another model holds later ones back, until it is cancelled."""
     models = Models(lab)
     with Engine(models.open, Bounds(loaded=1)) as engine:
         lab.answer(engine, [1], 1, model="a")
-        models.made["a"].executor.seconds = 0.005
+        held = halt.by_step(engine, models.made["a"].executor)
         running = engine.submit(lab.request([1, 2], 400, model="a"))
-        assert running.get(timeout=20) is not None
+        assert running.get(timeout=60) is not None
         other = engine.submit(lab.request([1], 1, model="b"))
         later = engine.submit(lab.request([3], 5, model="a"))
-        time.sleep(0.1)
+        for _ in range(5):  # steps in which it might have been taken up
+            engine.visit(lambda scheduler: None)
         assert later.get(timeout=0) is None
         other.cancel()
+        held.go_on.set()
         assert lab.listen(later).tokens() == lab.expected([3], 5)
         assert lab.listen(other).done.reason == "cancel"
         running.cancel()
@@ -337,17 +340,19 @@ def test_names_that_mean_nothing_are_forgotten(lab) -> None:
         assert set(engine._residents) == {"a"}
 
 
-def test_a_fault_of_the_engine_itself_leaves_nobody_waiting(lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_engine_itself_leaves_nobody_waiting(lab, halt, monkeypatch: pytest.MonkeyPatch) -> None:
     model = lab.model()
+    held = halt(model.executor)
     engine = lab.start(model)
     ticket = engine.submit(lab.request([1, 2], 900))
-    assert isinstance(ticket.get(timeout=20), Text)
+    assert isinstance(ticket.get(timeout=60), Text)
     monkeypatch.setattr(threading, "excepthook", lambda told: None)
     engine.post(lambda: 1 // 0)
+    held.go_on.set()
     error = lab.listen(ticket).error
     assert isinstance(error, Closed) and "ZeroDivisionError" in str(error)
     assert isinstance(error.__cause__, ZeroDivisionError)
-    engine._thread.join(20)
+    engine._thread.join(60)
     with pytest.raises(Closed):
         engine.submit(lab.request([1], 1))
     assert model.closed
@@ -357,29 +362,29 @@ def test_an_idle_model_is_given_back(lab) -> None:
     models = Models(lab)
     with Engine(models.open, Bounds(keep_alive=0.05)) as engine:
         lab.answer(engine, [1], 2, model="a")
-        deadline = time.monotonic() + 10
-        while not models.made["a"].closed:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert engine.stats().models == ()
+        lab.until(lambda: models.made["a"].closed)
+        lab.until(lambda: engine.stats().models == ())
         engine.hold(1, "a")
         lab.answer(engine, [1], 2, model="a")
         time.sleep(0.3)
         assert not models.made["a"].closed  # a context of somebody's is in it
         engine.hold(-1, "a")
-        while not models.made["a"].closed:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        lab.until(lambda: models.made["a"].closed)
     assert models.loads == ["a", "a"]
 
 
 def test_closing_while_a_model_is_loaded(lab) -> None:
     models = Models(lab)
-    models.slow = 0.3
+    models.gate = threading.Event()
     engine = Engine(models.open)
     ticket = engine.submit(lab.request([1], 2))
-    time.sleep(0.05)
-    engine.close()
+    assert models.asked.wait(60)
+    closer = threading.Thread(target=engine.close)
+    closer.start()
+    lab.until(lambda: engine._closed)
+    models.gate.set()
+    closer.join(60)
+    assert not closer.is_alive()
     assert isinstance(lab.listen(ticket).final, Failed)
     assert all(model.closed for model in models.made.values())
 

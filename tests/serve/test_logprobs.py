@@ -1,5 +1,6 @@
 """Logprobs are the model's own, whatever the sampling, the batch, the device or a preemption does, and line up with the text."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,9 +86,11 @@ def test_every_token_of_a_batch(lab, window: int) -> None:
 
 def test_choices_and_preemption(lab) -> None:
     model = lab.model(9, context=128)
+    model.executor.gate = threading.Event()
     engine = lab.start(model, chunk=16)
     prompts = [lab.prompt_of(number, 30) for number in range(3)]
     tickets = [engine.submit(lab.request(prompt, 30, logprobs=2, choices=2)) for prompt in prompts]
+    model.executor.gate.set()
     answers = [lab.listen(ticket) for ticket in tickets]
     assert sum(answer.done.timings.preempted for answer in answers) > 0
     for prompt, answer in zip(prompts, answers, strict=True):
