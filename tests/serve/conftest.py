@@ -305,6 +305,15 @@ class Lab:
             assert time.monotonic() < deadline, "it did not come about"
             time.sleep(0.005)
 
+    def close_held(self, engine: Engine, gate: threading.Event) -> None:
+        """Closes an engine that waits for a gate, which opens once it is closing."""
+        closer = threading.Thread(target=engine.close)
+        closer.start()
+        self.until(lambda: engine._closed)
+        gate.set()
+        closer.join(60)
+        assert not closer.is_alive()
+
     def settle(self, engine: Engine) -> None:
         """Waits until nothing is under way, and looks that nobody has a page but the tree."""
         self.until(lambda: not any(model.requests for model in engine.stats().models))

@@ -325,12 +325,8 @@ def test_closing_ends_everyone(lab) -> None:
     model.executor.gate = threading.Event()
     engine = lab.start(model)
     tickets = [engine.submit(lab.request([n], 500)) for n in range(10)]
-    closer = threading.Thread(target=engine.close)
-    closer.start()
-    lab.until(lambda: engine._closed)
-    model.executor.gate.set()
-    closer.join(60)
-    assert not closer.is_alive() and model.closed
+    lab.close_held(engine, model.executor.gate)
+    assert model.closed
     for ticket in tickets:
         assert isinstance(lab.listen(ticket).error, Closed)
     with pytest.raises(Closed):

@@ -379,12 +379,7 @@ def test_closing_while_a_model_is_loaded(lab) -> None:
     engine = Engine(models.open)
     ticket = engine.submit(lab.request([1], 2))
     assert models.asked.wait(60)
-    closer = threading.Thread(target=engine.close)
-    closer.start()
-    lab.until(lambda: engine._closed)
-    models.gate.set()
-    closer.join(60)
-    assert not closer.is_alive()
+    lab.close_held(engine, models.gate)
     assert isinstance(lab.listen(ticket).final, Failed)
     assert all(model.closed for model in models.made.values())
 

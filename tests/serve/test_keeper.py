@@ -212,11 +212,7 @@ def test_the_end_is_heard_once_whatever_it_is(lab) -> None:
         engine.submit(lab.request([5000], 5, keeper=outside)).result()
     model.executor.gate = threading.Event()
     engine.submit(lab.request(lab.prompt_of(1, 20), 5, keeper=waiting))
-    closer = threading.Thread(target=engine.close)
-    closer.start()
-    lab.until(lambda: engine._closed)
-    model.executor.gate.set()
-    closer.join(60)
+    lab.close_held(engine, model.executor.gate)
     for keeper in (too_long, outside, waiting):
         assert len(keeper.finals) == 1 and isinstance(keeper.finals[0], Failed)
     assert isinstance(waiting.finals[0], Failed) and isinstance(waiting.finals[0].error, Closed)
