@@ -4,7 +4,6 @@ Whatever uses the fixture `adapter` (as `gpu` does) is marked `webgpu`: LLAMAY_B
 skipped with the reason, and failed where LLAMAY_REQUIRE_WEBGPU or LLAMAY_BACKEND asks for one.
 """
 
-import itertools
 import os
 import threading
 import time
@@ -102,29 +101,33 @@ def named_case():
 
 
 class Halt:
-    """Holds an executor at a submission until `go_on` is set: what is under way by then stays so, however quick the machine is.
+    """Holds an executor at a step until `go_on` is set: what is under way by then stays so, however quick the machine is.
 
-    With `passes` each submission from there on is held until that is so.
+    With `passes` each step from there on is held until that is so.
     """
 
     def __init__(self, executor: Any, after: int = 4, passes: Callable[[], bool] = lambda: False) -> None:
-        """`after` so many submissions, which are not held."""
+        """`after` so many steps, which are not held; a submission counts as one."""
         self.reached, self.go_on = threading.Event(), threading.Event()
-        submit, number = executor.submit, itertools.count()
+        self.steps = 0  # begun
 
-        def held(batch: Any, steps: int) -> Any:
-            if next(number) >= after:
-                self.reached.set()
-                end = time.monotonic() + 60
-                while not (self.go_on.wait(0.002) or passes()):
-                    assert time.monotonic() < end, "nobody let it go on"
-            return submit(batch, steps)
+        def held(do: Callable[..., Any]) -> Callable[..., Any]:
+            def step(*given: Any) -> Any:
+                self.steps += 1
+                if self.steps > after:
+                    self.reached.set()
+                    end = time.monotonic() + 60
+                    while not (self.go_on.wait(0.002) or passes()):
+                        assert time.monotonic() < end, "nobody let it go on"
+                return do(*given)
 
-        executor.submit = held
+            return step
+
+        executor.submit, executor.forward = held(executor.submit), held(executor.forward)
 
     @classmethod
     def by_step(cls, engine: Any, executor: Any) -> "Halt":
-        """Lets it go a submission further whenever somebody wants something of the engine's thread."""
+        """Lets it go a step further whenever somebody wants something of the engine's thread."""
         return cls(executor, passes=lambda: not engine._inbox.empty())
 
 

@@ -43,7 +43,7 @@ class Running:
 
     def connect(self) -> socket.socket:
         """A bare connection, for what no HTTP client would send."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
 
 @contextmanager
@@ -52,6 +52,8 @@ def running(model: str | Path, made: Configuration | None = None, **given: Any) 
     in_force = settings.load(given)
     made = replace(made or Configuration(), port=0)
     models = Models(in_force, made.bounds, str(model))
+    look = models.engine.stats
+    models.engine.stats = lambda wait=60.0: look(wait)  # type: ignore[method-assign]  # however long its thread has to wait for a processor
     site = Site(models, made)
     server = main.listen(site)
     thread = threading.Thread(target=server.run, name="waitress", daemon=True)
@@ -69,7 +71,7 @@ def running(model: str | Path, made: Configuration | None = None, **given: Any) 
 def until() -> Callable[..., None]:
     """Waits until a condition holds: what a server does beside its reply, such as its journal, comes a moment later."""
 
-    def wait(true: Callable[[], Any], seconds: float = 30.0) -> None:
+    def wait(true: Callable[[], Any], seconds: float = 60.0) -> None:
         end = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < end, "it did not come about"

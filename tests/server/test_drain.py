@@ -18,29 +18,29 @@ import httpx
 import pytest
 
 from llamay import cli
-from llamay.server import main
+from llamay.server import listening, main
 
 TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
 CHILD = """
-import sys, time
+import sys, threading
 from llamay import settings
 from llamay.server import main, turn
 from llamay.server.configuration import Configuration
 def ready(site, port):
     executor = site.models.load(site.models.default).executor
     submit = executor.submit
-    waits = iter([0.05] * 8)
-    def slow(batch, steps):
-        seconds = next(waits, last)
-        if seconds > 60:
+    waits = iter([None] * 3)
+    def held(batch, steps):
+        if next(waits, waits) is waits:
             print("it lasts", flush=True)
-        time.sleep(seconds)
+            getattr(site, until, threading.Event()).wait(3600)
         return submit(batch, steps)
-    executor.submit = slow
+    executor.submit = held
     print(port, flush=True)
-drain, last = map(float, sys.argv[2:])
-if last < 1:
-    turn.LAST = main.CUT = 30  # where others compute, a short step takes long too
+drain, until = float(sys.argv[2]), sys.argv[3]
+main.CUT = 60  # where others compute, last words take long too
+if until != "for ever":
+    turn.LAST = 60
 sys.exit(main.serve(settings.load({"backend": "numpy"}), Configuration(port=0, drain=drain, log="none"), sys.argv[1], note=main.to_stderr, ready=ready))
 """
 ASKED = {"messages": [{"role": "user", "content": "hello"}], "ignore_eos": True, "temperature": 0, "stream": True}
@@ -68,7 +68,7 @@ def told(server: "subprocess.Popen[str]") -> str:
 
 def refused(url: str) -> None:
     """Waits until connections are refused; one that was made as the signal came may be answered, or ended."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
             httpx.get(f"{url}/healthz", trust_env=False, verify=False)
@@ -80,18 +80,18 @@ def refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("drain", "signals", "tokens", "reason", "status"),
-    [(60, 1, 20, "length", 0), (0.3, 1, None, "stop", 0), (60, 2, None, "stop", -signal.SIGTERM)],
+    ("drain", "signals", "held", "reason", "status"),
+    [(3600, 1, "closing", "length", 0), (0.3, 1, "cut", "stop", 0), (3600, 2, "cut", "stop", -signal.SIGTERM)],
     ids=["finishes", "deadline", "second signal"],
 )
-def test_a_stream_has_its_end(drain: float, signals: int, tokens: int | None, reason: str, status: int) -> None:
-    with child("-c", CHILD, str(TINY), str(drain), "0.05") as server:
+def test_a_stream_has_its_end(drain: float, signals: int, held: str, reason: str, status: int) -> None:
+    """Its steps are held until the server closes, or cuts what is under way."""
+    with child("-c", CHILD, str(TINY), str(drain), held) as server:
         url = told(server)
-        with httpx.Client(timeout=30, trust_env=False, verify=False) as client:
-            with client.stream("POST", f"{url}/v1/chat/completions", json={**ASKED, "max_tokens": tokens}) as reply:
+        with httpx.Client(timeout=120, trust_env=False, verify=False) as client:
+            with client.stream("POST", f"{url}/v1/chat/completions", json={**ASKED, "max_tokens": 100}) as reply:
                 lines = (line.removeprefix("data: ") for line in reply.iter_lines() if line)
                 first = next(lines)
-                began = time.monotonic()
                 for _ in range(signals):
                     server.send_signal(signal.SIGTERM)
                     refused(url)  # the signal was heard: two at once would be one
@@ -100,28 +100,25 @@ def test_a_stream_has_its_end(drain: float, signals: int, tokens: int | None, re
         assert 'error' not in rest[-2], rest[-2]
         found = [json.loads(line)["choices"][0]["finish_reason"] for line in [first, *rest[:-1]]]
         assert found[-1] == reason and not any(found[:-1])
-        assert server.wait(20) == status
-        assert time.monotonic() - began < 40
+        assert server.wait(60) == status
 
 
 def test_a_second_signal_waits_for_no_step() -> None:
     """The step that runs takes an hour: the stream still has its last words, and the process ends by the signal."""
-    with child("-c", CHILD, str(TINY), "60", "3600") as server:
+    with child("-c", CHILD, str(TINY), "60", "for ever") as server:
         url = told(server)
-        with httpx.Client(timeout=30, trust_env=False, verify=False) as client:
+        with httpx.Client(timeout=120, trust_env=False, verify=False) as client:
             with client.stream("POST", f"{url}/v1/chat/completions", json=ASKED) as reply:
                 lines = (line.removeprefix("data: ") for line in reply.iter_lines() if line)
                 next(lines)
                 assert server.stdout is not None and server.stdout.readline() == "it lasts\n"
                 server.send_signal(signal.SIGTERM)
                 refused(url)
-                began = time.monotonic()
                 server.send_signal(signal.SIGINT)
                 rest = list(lines)
         assert rest[-1] == "[DONE]" and "closed" in json.loads(rest[-2])["error"]["message"]
-        assert server.wait(20) == -signal.SIGINT
+        assert server.wait(120) == -signal.SIGINT
         assert server.stderr is not None and "under way: 1; they have 60 s" in server.stderr.read()
-        assert time.monotonic() - began < 30
 
 
 def test_the_command_serves_says_where_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +128,7 @@ def test_the_command_serves_says_where_and_ends(capsys: pytest.CaptureFixture[st
         line = server.stderr.readline()
         found = re.fullmatch(r"llamay: llamay \S+ on (http://127\.0\.0\.1:\d+)\n", line)
         assert found, line
-        with httpx.Client(base_url=found[1], timeout=30, trust_env=False, verify=False) as client:  # keeps its connection open
+        with httpx.Client(base_url=found[1], timeout=120, trust_env=False, verify=False) as client:  # keeps its connection open
             assert client.get("/healthz").status_code == 200
             assert cli.main(["serve", str(TINY), "-addr", found[1].removeprefix("http://")]) == 1
             taken = capsys.readouterr().err
@@ -139,7 +136,7 @@ def test_the_command_serves_says_where_and_ends(capsys: pytest.CaptureFixture[st
             began = time.monotonic()
             os.kill(server.pid, signal.SIGINT)
             said = server.stderr.read()
-        assert server.wait(20) == 0 and time.monotonic() - began < 40
+        assert server.wait(60) == 0 and time.monotonic() - began < listening.IDLE  # it does not wait for that connection to end
         assert "curl http://127.0.0.1:" in said and '"route":"/healthz"' in said
         assert "Traceback" not in said
 
@@ -156,7 +153,7 @@ def test_a_model_that_is_being_loaded_is_told_to_whoever_ends_the_server(serving
     notes: list[str] = []
     main.drain(server.site, SimpleNamespace(refuse=lambda: None, close=lambda: None), notes.append)
     held.set()
-    loading.join(20)
+    loading.join(60)
     (note,) = notes
     assert note.startswith(f"{server.model} is being loaded") and "second signal" in note
 

@@ -1,7 +1,7 @@
 """Routes of llama.cpp's server beyond /completion: gaps that are filled, and slots."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -52,23 +52,24 @@ def test_without_tokens_for_gaps_there_is_no_infill(client: httpx.Client) -> Non
     assert "/completion" in reply.json()["error"]["message"]
 
 
-def test_slots_tell_who_takes_part(host: Any) -> None:
+def test_slots_tell_who_takes_part(host: Any, halt: Any, until: Callable[..., None]) -> None:
     with host() as server, server.client() as client:
         assert client.post("/completion", json={**GAP, "prompt": "sea"}).status_code == 200
+        until(lambda: not any(one["is_processing"] for one in client.get("/slots").json()))
         idle = client.get("/slots").json()
-        assert len(idle) == server.site.configuration.batch and not any(one["is_processing"] for one in idle)
+        assert len(idle) == server.site.configuration.batch
         assert idle[0]["n_ctx"] == server.site.models.loaded(server.model).context
-        seen, over = [], threading.Event()
+        seen: list[Any] = []
+        held = halt.by_step(server.site.models.engine, server.site.models.loaded(server.model).executor)
 
         def look() -> None:
             with server.client() as other:
-                while not over.is_set() and not seen:
-                    seen.extend(one for one in other.get("/slots").json() if one["is_processing"])
+                until(lambda: seen or seen.extend(one for one in other.get("/slots").json() if one["is_processing"]))
+            held.go_on.set()
 
         looking = threading.Thread(target=look)
         looking.start()
         client.post("/completion", json={**GAP, "prompt": "the sea is", "n_predict": 100})
-        over.set()
         looking.join()
         assert seen and seen[0]["id_task"] > 0 and seen[0]["next_token"][0]["has_next_token"]
         assert "sea" not in str(seen)

@@ -5,7 +5,6 @@ import http.server
 import json
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ MODEL = "hf.co/them/tiny-gguf"
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """One repository with one file, which is sent as fast as `pause` allows."""
+    """One repository with one file, of which the second half comes a byte at a time until `whole` is set."""
 
     daemon_threads = True
 
@@ -30,7 +29,8 @@ class Hub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.data = b"GGUF" + random.Random(1).randbytes(2_000_000)  # what is smaller shows no progress
         self.asked: list[str] = []
-        self.pause = 0.0
+        self.whole = threading.Event()
+        self.whole.set()
         self.url = f"http://127.0.0.1:{self.server_port}"
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -58,9 +58,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body or b"")))
         self.end_headers()
         try:
-            for at in range(0, len(body or b""), 65536):
-                self.wfile.write((body or b"")[at : at + 65536])
-                time.sleep(self.server.pause)
+            at, sent = 0, body or b""
+            while at < len(sent):
+                slow = at >= len(sent) // 2 and not self.server.whole.wait(0.01)
+                piece = sent[at : at + (1 if slow else 65536)]
+                self.wfile.write(piece)
+                at += len(piece)
         except OSError:
             self.close_connection = True
 
@@ -92,7 +95,6 @@ def pulled(client: httpx.Client, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_a_pull_tells_its_progress(client: httpx.Client, hub: Hub, store: Store) -> None:
-    hub.pause = 0.02
     found = pulled(client)
     assert found[0] == {"status": "pulling manifest"} and found[-1] == {"status": "success"}
     assert {"status": "verifying sha256 digest"} in found and {"status": "writing manifest"} in found
@@ -111,22 +113,32 @@ def test_a_pull_in_one_piece(client: httpx.Client, hub: Hub) -> None:
     assert reply.json() == {"status": "success"}
 
 
-def test_two_who_ask_for_one_model_share_a_pull(client: httpx.Client, hub: Hub) -> None:
-    hub.pause = 0.02
-    answers: list[list[dict[str, Any]]] = []
-    threads = [threading.Thread(target=lambda: answers.append(pulled(client))) for _ in range(4)]
+def test_two_who_ask_for_one_model_share_a_pull(client: httpx.Client, hub: Hub, until: Callable[..., None]) -> None:
+    hub.whole.clear()
+    joined: list[str] = []
+    answers: list[str] = []
+
+    def ask() -> None:
+        with client.stream("POST", "/api/pull", json={"model": MODEL}) as reply:
+            lines = reply.iter_lines()
+            joined.append(next(lines))
+            answers.append(list(lines)[-1])
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
+    until(lambda: len(joined) == 4)
+    hub.whole.set()
     for thread in threads:
-        thread.join(30)
-    assert [one[-1] for one in answers] == [{"status": "success"}] * 4
+        thread.join(60)
+    assert [json.loads(one) for one in answers] == [{"status": "success"}] * 4
     assert hub.asked == [LISTING, FILE]
 
 
 def test_when_everybody_leaves_the_pull_ends_and_keeps_what_it_has(
     client: httpx.Client, hub: Hub, store: Store, until: Callable[..., None]
 ) -> None:
-    hub.pause = 0.05
+    hub.whole.clear()
     with client.stream("POST", "/api/pull", json={"model": MODEL}) as reply:
         for line in reply.iter_lines():
             if json.loads(line).get("completed", 0) > 0:
@@ -134,7 +146,7 @@ def test_when_everybody_leaves_the_pull_ends_and_keeps_what_it_has(
     until(lambda: not any(thread.name == "llamay-pull" for thread in threading.enumerate()))
     (part,) = store.partials.glob("*.part")
     assert 0 < part.stat().st_size < len(hub.data) and not store.survey().models
-    hub.pause = 0.0
+    hub.whole.set()
     assert pulled(client)[-1] == {"status": "success"}
 
 

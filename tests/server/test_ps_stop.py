@@ -25,6 +25,7 @@ def running(serving: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any
 
 def load(running: Any) -> None:
     running.site.models.load(running.site.models.default)
+    running.site.models.engine.visit(lambda scheduler: None)  # the statistics know of it
 
 
 def test_ps_shows_what_is_loaded(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,12 +42,12 @@ def test_ps_shows_what_is_loaded(running: Any, capsys: pytest.CaptureFixture[str
     assert model["name"] == f"{running.model}:latest" and model["llamay"]["requests"] == 0
 
 
-def test_stop_unloads_one_model_or_all(running: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stop_unloads_one_model_or_all(running: Any, until: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["stop", running.model.upper()], ["stop"], ["stop", f"{running.model}:latest"]):
         load(running)
         assert cli.main(words) == 0
         assert f"unloaded {running.model}:latest" in capsys.readouterr().err
-        assert running.site.models.loaded(running.model) is None
+        until(lambda: running.site.models.loaded(running.model) is None)
     assert cli.main(["stop"]) == 0
     assert "no model is loaded" in capsys.readouterr().err
     assert cli.main(["stop", "other"]) == 2

@@ -39,11 +39,10 @@ def test_the_api_that_a_request_came_by_is_told(client: httpx.Client, until: Cal
         until(lambda via=via: ended(client)[-1]["via"] == via)
 
 
-def test_a_request_is_ended_by_its_id(serving: Any, until: Callable[..., None]) -> None:
+def test_a_request_is_ended_by_its_id(serving: Any, halt: Any, until: Callable[..., None]) -> None:
     server = serving()
-    executor = server.site.models.load(server.site.models.default).executor
-    submit = executor.submit
-    executor.submit = lambda batch, steps: (time.sleep(0.05), submit(batch, steps))[1]
+    models = server.site.models
+    held = halt.by_step(models.engine, models.load(models.default).executor)
     answers: list[httpx.Response] = []
 
     def ask() -> None:
@@ -56,7 +55,8 @@ def test_a_request_is_ended_by_its_id(serving: Any, until: Callable[..., None]) 
         requests: list[dict[str, Any]] = []
         until(lambda: requests or requests.extend(client.get("/v1/stats?pages=false").json()["models"][0]["requests"]))
         assert client.post(f"/v1/requests/{requests[0]['id']}/cancel").json()["cancelled"] is True
-        asking.join(20)
+        held.go_on.set()
+        asking.join(60)
         assert answers and answers[0].status_code == 200
         until(lambda: [one["outcome"] for one in ended(client)] == ["cancel"])
 
