@@ -1,5 +1,6 @@
 """A source that follows a script, an application over it, and what its screen says as text."""
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -11,9 +12,13 @@ import pytest
 from textual import app as textual_app
 from textual import pilot as textual_pilot
 from textual._context import active_app
+from textual.events import Callback
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 
 from llamay.tui.app import Terminal
+from llamay.tui.header import Header
 from llamay.tui.moment import (
     Answered,
     Asked,
@@ -140,7 +145,7 @@ class Scripted:
     def pull(self, name: str) -> Iterator[Progress]:
         self.asked.append(("pull", name))
         yield Progress("receiving", 100, 42)
-        self.hold.wait(10)
+        self.hold.wait(60)
         yield Progress("success")
 
     def spelled(self, model: str) -> str:
@@ -158,16 +163,32 @@ def at_noon(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
-async def settled(*seconds: float) -> None:
-    """Every widget has dealt with what was sent to it, and with what that led to."""
-    pilot: Pilot[Any] = Pilot(active_app.get())
-    for _ in range(2):
-        await pilot._wait_for_screen()
-
-
 @pytest.fixture(autouse=True)
 def no_idling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a key Textual waits until the processor idles: 40 ms at the least, and no proof of anything where others compute."""
+    """After a key Textual waits until the processor idles, which proves nothing; here until no widget has anything left to do."""
+    dispatch = MessagePump._dispatch_message
+    dealt_with = 0
+
+    async def counted(pump: MessagePump, message: Message) -> None:
+        nonlocal dealt_with
+        asks = isinstance(message, Callback) and getattr(message.callback, "func", None) is not None
+        dealt_with += not (asks and message.callback.func.__name__ == "decrement_counter")  # what `_wait_for_screen` sends
+        await dispatch(pump, message)
+
+    async def settled(*seconds: float) -> None:
+        """What was sent to one may lead to more, for others: so until nothing comes of nothing."""
+        pilot: Pilot[Any] = Pilot(active_app.get())
+        for _ in range(3):  # a key takes so many turns to the application
+            await asyncio.sleep(0)
+        quiet = 0
+        for _ in range(100):
+            before = dealt_with
+            await pilot._wait_for_screen()
+            quiet = quiet + 1 if dealt_with == before else 0
+            if quiet == 2:
+                break
+
+    monkeypatch.setattr(MessagePump, "_dispatch_message", counted)
     monkeypatch.setattr(textual_app, "wait_for_idle", settled)
     monkeypatch.setattr(textual_pilot, "wait_for_idle", settled)
 
@@ -196,13 +217,14 @@ def started(tmp_path: Path) -> Started:
         app = Terminal(source, tmp_path, first)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: app.snapshot is not None or not source.news or any(isinstance(one, Lost) for one in source.news))
+            await until(pilot, lambda: app.screen.has_class("small") or all((*app.pane.size, *app.query_one(Header).size)))
             await pilot.pause()
             yield app, pilot
 
     return start
 
 
-async def until(pilot: Pilot[int], so: Callable[[], bool], seconds: float = 10.0) -> None:
+async def until(pilot: Pilot[int], so: Callable[[], bool], seconds: float = 60.0) -> None:
     """Waits for something on the screen's thread."""
     end = time.monotonic() + seconds
     while not so():

@@ -43,11 +43,15 @@ def test_y_asks_which_block_is_meant(started: Any, scripted: Any, moments: Any, 
             await pilot.press(*"how", "enter")
             await wait(pilot, lambda: bool(app.pane.conversation.turns) and not app.pane.conversation.waiting)
             await pilot.press("escape", "y")
-            assert isinstance(app.screen, Choose)
+            await wait(pilot, lambda: isinstance(app.screen, Choose))
             await wait(pilot, lambda: all(part in "\n".join(text(app)) for part in ("1  block of python, 2 lines: print(1)", "3  the whole answer")))
             await pilot.press("9", "2")
-            await pilot.press("y", "escape", "y", "y", "y", "3")
-            await wait(pilot, lambda: len(copied) == 3)
+            await wait(pilot, lambda: len(copied) == 1)
+            for keys, count in ((("y", "escape"), 1), (("y", "y"), 2), (("y", "3"), 3)):
+                await pilot.press(keys[0])
+                await wait(pilot, lambda: isinstance(app.screen, Choose))
+                await pilot.press(keys[1])
+                await wait(pilot, lambda count=count: not isinstance(app.screen, Choose) and len(copied) == count)
             assert copied == ["```", "print(1)\nprint(2)", CODED]
 
     asyncio.run(test())

@@ -14,16 +14,19 @@ def go(test: Any) -> None:
     asyncio.run(test)
 
 
-def test_digits_switch_screens_unless_a_field_has_the_focus(started: Any, scripted: Any, moments: Any) -> None:
+def test_digits_switch_screens_unless_a_field_has_the_focus(started: Any, scripted: Any, moments: Any, wait: Any) -> None:
     async def test() -> None:
         async with started(scripted(moments())) as (app, pilot):
+            await wait(pilot, lambda: app.focused is app.query_one("#prompt"))
             await pilot.press("3")
-            assert app.pane.TITLE == "chat" and app.query_one("#prompt").text == "3", "typed into the prompt"
+            await wait(pilot, lambda: app.query_one("#prompt").text == "3")  # typed into the prompt
+            assert app.pane.TITLE == "chat"
             await pilot.press("backspace", "escape")
+            await wait(pilot, lambda: app.focused is None)
             for number, name in enumerate(NAMES, 1):
                 await pilot.press(str(number))
-                assert app.pane.TITLE == name
-                assert app.focused is not None or name == "chat", f"{name} has the keys"
+                await wait(pilot, lambda name=name: app.pane.TITLE == name)
+                await wait(pilot, lambda: app.focused is not None and app.focused in app.pane.walk_children())  # it has the keys
                 await pilot.press("escape")
 
     go(test())
@@ -48,11 +51,11 @@ def test_help_is_made_of_the_bindings(started: Any, scripted: Any, moments: Any,
     async def test() -> None:
         async with started(scripted(moments()), "forks", (100, 50)) as (app, pilot):
             await pilot.press("question_mark")
-            assert isinstance(app.screen, Help)
+            await wait(pilot, lambda: isinstance(app.screen, Help))
             for words in ("Fork: Asks how many", "Diff", "Pause", "Quit"):
                 await wait(pilot, lambda words=words: words in "\n".join(text(app)))
             await pilot.press("escape")
-            assert not isinstance(app.screen, Help)
+            await wait(pilot, lambda: not isinstance(app.screen, Help))
 
     go(test())
 
@@ -61,24 +64,28 @@ def test_a_question_is_answered_forked_asked_again_and_edited(started: Any, scri
     async def test() -> None:
         source = scripted(moments())
         async with started(source) as (app, pilot):
-            chat = app.pane
+            chat, prompt = app.pane, app.query_one("#prompt")
+            await wait(pilot, lambda: app.focused is prompt)
             await pilot.press(*"hello", "enter")
             await wait(pilot, lambda: chat.conversation.waiting == 0 and len(chat.conversation.turns) == 1)
             for words in ("> hello", "The sea is wide.", "16 of 20 cached", "ttft 210ms", "40.0 tok/s"):
                 await wait(pilot, lambda words=words: any(words in line for line in text(app)))
             assert source.asked[0].before == ""
             await pilot.press("escape")
-            assert isinstance(app.focused, Exchange)
+            await wait(pilot, lambda: isinstance(app.focused, Exchange))
             await pilot.press("f")
-            await wait(pilot, lambda: chat.conversation.head == "ctx_fork0")
+            await wait(pilot, lambda: chat.conversation.head == "ctx_fork0" and app.focused is prompt)
             await pilot.press(*"more", "enter")
             await wait(pilot, lambda: len(chat.conversation.turns) == 2 and not chat.conversation.waiting)
             assert source.asked[-1].before == "ctx_fork0" and source.asked[-1].parent == 1
-            await pilot.press("escape", "r")
+            await pilot.press("escape")
+            await wait(pilot, lambda: isinstance(app.focused, Exchange))
+            await pilot.press("r")
             await wait(pilot, lambda: len(chat.conversation.turns) == 3 and not chat.conversation.waiting)
             assert (source.asked[-1].text, source.asked[-1].before) == ("more", "ctx_fork0")
-            await pilot.press("escape", "e")
-            assert app.query_one("#prompt").text == "more"
+            await wait(pilot, lambda: isinstance(app.focused, Exchange) and app.focused.number == 3)
+            await pilot.press("e")
+            await wait(pilot, lambda: prompt.text == "more" and app.focused is prompt)
             await pilot.press("x", "enter")
             await wait(pilot, lambda: len(chat.conversation.turns) == 4 and not chat.conversation.waiting)
             assert (source.asked[-1].text, source.asked[-1].before) == ("morex", "ctx_fork0")
@@ -93,7 +100,9 @@ def test_an_answer_is_stopped_and_keeps_what_came(started: Any, scripted: Any, m
         async with started(source) as (app, pilot):
             await pilot.press(*"hello", "enter")
             await wait(pilot, lambda: any("is wide" in line for line in text(app)))
-            await pilot.press("escape", "x")
+            await pilot.press("escape")
+            await wait(pilot, lambda: isinstance(app.focused, Exchange))
+            await pilot.press("x")
             await wait(pilot, lambda: app.pane.conversation.waiting == 0)
             await wait(pilot, lambda: all(any(part in line for line in text(app)) for part in ("stopped", "is wide")))
 
@@ -107,28 +116,28 @@ def test_a_request_is_found_from_its_page_and_cancelled(started: Any, scripted: 
             await pilot.press(*["right"] * 8)
             await wait(pilot, lambda: any("request 7" in line and "tokens 0 to 15" in line for line in text(app)))
             await pilot.press("enter")
-            assert app.pane.TITLE == "requests" and app.pane.rows.cursor_key == "7"
+            await wait(pilot, lambda: app.pane.TITLE == "requests" and app.pane.rows.cursor_key == "7" and app.focused is app.pane.rows)
             await pilot.press("k")
-            assert isinstance(app.screen, Confirm)
+            await wait(pilot, lambda: isinstance(app.screen, Confirm))
             await pilot.press("y")
             await wait(pilot, lambda: ("cancel", 7) in source.asked)
 
     go(test())
 
 
-def test_requests_are_filtered_and_sorted(started: Any, scripted: Any, moments: Any) -> None:
+def test_requests_are_filtered_and_sorted(started: Any, scripted: Any, moments: Any, wait: Any) -> None:
     async def test() -> None:
         async with started(scripted(moments()), "requests") as (app, pilot):
             keys = lambda: [row.key for row in app.pane.rows.table_rows]  # noqa: E731
-            assert keys() == ["9", "8", "7", "5", "4", "3"]
+            await wait(pilot, lambda: keys() == ["9", "8", "7", "5", "4", "3"] and app.focused is app.pane.rows)
             await pilot.press("slash")
-            assert isinstance(app.focused, Input)
+            await wait(pilot, lambda: isinstance(app.focused, Input))
             await pilot.press(*"state:failed", "enter")
-            assert keys() == ["4"]
+            await wait(pilot, lambda: keys() == ["4"] and app.focused is app.pane.rows)
             await pilot.press("escape")
-            assert len(keys()) == 6
+            await wait(pilot, lambda: len(keys()) == 6 and app.focused is app.pane.rows)
             await pilot.press("v")
-            assert keys() == ["3", "4", "5", "7", "8", "9"]
+            await wait(pilot, lambda: keys() == ["3", "4", "5", "7", "8", "9"])
 
     go(test())
 
@@ -141,7 +150,7 @@ def test_two_branches_are_compared(started: Any, scripted: Any, moments: Any, wa
             await wait(pilot, lambda: any("the dog ran" in line for line in text(app)))
             assert source.asked == [("diff", "ctx_aaaaaa11", "ctx_bbbbbb22")]
             await pilot.press("f")
-            assert isinstance(app.screen, Ask)
+            await wait(pilot, lambda: isinstance(app.screen, Ask) and isinstance(app.focused, Input))
             await pilot.press("backspace", "4", "enter")
             await wait(pilot, lambda: ("fork", "ctx_bbbbbb22", 4) in source.asked)
 
@@ -152,12 +161,15 @@ def test_a_model_is_deleted_by_who_types_its_name(started: Any, scripted: Any, m
     async def test() -> None:
         source = scripted(moments())
         async with started(source, "models") as (app, pilot):
-            await wait(pilot, lambda: app.pane.rows.cursor_key == "tiny")
-            await pilot.press("D", *"other", "enter")
-            await pilot.pause()
-            assert source.asked == []
-            await pilot.press("D", *"tiny", "enter")
-            await wait(pilot, lambda: ("delete", "tiny") in source.asked)
+            rows = app.pane.rows
+            for typed, told in (("other", "nothing was deleted"), ("tiny", "tiny is deleted")):
+                await wait(pilot, lambda: rows.cursor_key == "tiny" and app.focused is rows)
+                await pilot.press("D")
+                await wait(pilot, lambda: isinstance(app.screen, Ask) and isinstance(app.focused, Input))
+                await pilot.press(*typed, "enter")
+                await wait(pilot, lambda told=told: any(told in note.text for note in app.journal.notes))
+                assert (("delete", "tiny") in source.asked) == (typed == "tiny")
+            await wait(pilot, lambda: rows.cursor_key == "tiny" and app.focused is rows)
             await pilot.press("enter")
             await wait(pilot, lambda: app.pane.TITLE == "chat")
             assert ("load", "tiny") in source.asked and app.pane.model == "tiny"

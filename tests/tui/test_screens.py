@@ -36,7 +36,7 @@ def every(started: Any, source: Any, size: tuple[int, int], text: Any, wait: Any
                 await pilot.pause()
                 await pilot.pause(0.5 if os.environ.get("WRITE_SCREENS") else 0)
                 with contextlib.suppress(AssertionError):
-                    await wait(pilot, lambda pane=pane: so(pane, text(app)), 5.0)
+                    await wait(pilot, lambda pane=pane: so(pane, text(app)), 40.0)
                 assert app.pane.query_one(LIVE.get(pane, Rows)).is_attached, "a live widget, and no traceback"
                 found = text(app)
                 assert so(pane, found), "\n".join([pane, *found])
@@ -81,7 +81,7 @@ def test_a_small_terminal_gets_a_sentence(started: Any, scripted: Any, moments: 
 def test_a_storm_of_sizes_leaves_the_screen_as_it_was(started: Any, scripted: Any, moments: Any, text: Any, wait: Any) -> None:
     async def test() -> None:
         async with started(scripted(moments()), "pages", (80, 24)) as (app, pilot):
-            await wait(pilot, lambda: "Quit" in text(app)[-1])
+            await wait(pilot, lambda: "Quit" in text(app)[-1] and all(part in "\n".join(text(app)) for part in ("3333", "page 0:", "pages used")))
             before = text(app)
             for columns, lines in [(120, 40), (50, 14), (30, 5), (200, 60), (51, 15)] * 2:
                 await pilot.resize_terminal(columns, lines)

@@ -1,6 +1,8 @@
 """`llamay tui` in a real terminal (tmux) against a real server: it answers, forks, survives the server, and leaves."""
 
+import contextlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -37,9 +39,10 @@ class Screen:
         subprocess.run([*self._command, "send-keys", "-t", "one", *keys], check=True)
 
     def escape(self) -> None:
-        """Its byte begins other keys too: what comes soon after it counts as one of them."""
+        """Out of a field, until the keys act on what is shown.  Its byte begins other keys too: what comes soon after it counts as one of them."""
+        self.gone("q Quit")
         self.keys("Escape")
-        time.sleep(0.4)
+        self.until("q Quit")
 
     def resize(self, columns: int, lines: int) -> None:
         subprocess.run([*self._command, "resize-window", "-t", "one", "-x", str(columns), "-y", str(lines)], check=True)
@@ -48,21 +51,21 @@ class Screen:
         found = subprocess.run([*self._command, "capture-pane", "-p", "-t", "one"], capture_output=True, text=True)
         return found.stdout
 
-    def until(self, pattern: str, seconds: float = 40.0) -> str:
+    def until(self, pattern: str, seconds: float = 60.0) -> str:
         end = time.monotonic() + seconds
         while not re.search(pattern, text := self.text()):
             assert time.monotonic() < end, f"no {pattern!r} in\n{text}"
             time.sleep(0.1)
         return text
 
-    def gone(self, text: str, seconds: float = 40.0) -> None:
+    def gone(self, text: str, seconds: float = 60.0) -> None:
         """Waits until the screen shows `text` no more: a message may come before what it tells of is drawn."""
         end = time.monotonic() + seconds
         while text in (shown := self.text()):
             assert time.monotonic() < end, f"{text!r} is still in\n{shown}"
             time.sleep(0.1)
 
-    def over(self, seconds: float = 20.0) -> bool:
+    def over(self, seconds: float = 60.0) -> bool:
         """Whether the program has left, and the terminal with it."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -94,9 +97,11 @@ def serve(port: int, environ: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """One that no system gives to a connection while the server is away."""
+    while True:
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", random.randrange(11_000, 30_000)))
+            return int(found.getsockname()[1])
 
 
 def test_a_session_against_a_server_that_dies_and_returns(screen: Screen, environ: dict[str, str], tmp_path: Path) -> None:
@@ -110,7 +115,7 @@ def test_a_session_against_a_server_that_dies_and_returns(screen: Screen, enviro
         screen.until(r"\d+ tokens · ttft")
         screen.escape()
         screen.keys("f")
-        screen.until("forked as ctx_")
+        screen.until(r"● ctx_\w{6}")
         screen.escape()
         screen.keys("4")
         screen.until(r"└ ctx_\w{2}")
@@ -123,8 +128,10 @@ def test_a_session_against_a_server_that_dies_and_returns(screen: Screen, enviro
         server.wait()
         screen.until("DISCONNECTED")
         server = serve(port, environ)
-        screen.until("answers again")
         screen.gone("DISCONNECTED")
+        screen.keys("8")  # where notices stay that went by
+        for said in ("forked as ctx_", "disconnected: ", "answers again"):
+            screen.until(said)
         screen.keys("q")
         assert screen.over()
     finally:
