@@ -51,6 +51,8 @@ class Resource:
     lengthless: bool = False  # neither length nor chunks: the end of the connection ends the body
     piece: int = 1 << 16  # bytes sent at a time
     pause: float = 0.0  # seconds between pieces
+    held: int = 0  # where it is not 0: body bytes after which an answer waits for `go_on`
+    go_on: threading.Event = field(default_factory=threading.Event)
     login: str = ""  # the Authorization header it takes
     challenge: str = ""  # WWW-Authenticate of its 401
     partial_shift: int = 0  # a 206 that begins elsewhere than asked
@@ -120,6 +122,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         end = len(body) if cut is None else min(cut, len(body))
         try:
             for at in range(0, end, resource.piece):
+                if resource.held and at >= resource.held:
+                    resource.go_on.wait(60)
                 self.wfile.write(body[at : min(at + resource.piece, end)])
                 if resource.pause:
                     time.sleep(resource.pause)
