@@ -65,6 +65,8 @@ class Language:
 
         Raises ContextFull, before it is encoded, for a text that cannot fit.
         """
+        if not isinstance(text, str):  # Python's callers are held to no types
+            raise UsageError(f"a text to complete is a {type(text).__name__}; expected a str")
         self.check(text)
         return Prompt(self.begun(self.tokenizer.encode(text, parse_special=True)))
 

@@ -118,7 +118,8 @@ def load(
         if config.pooling:
             if not (shared or embeds):
                 command = "rerank" if config.ranks else "embed"
-                raise UsageError(f"{path.name} turns texts into vectors; `llamay {command}` takes it")
+                named = (language or Language.of(file, config)).name  # an installed model's path names its digest
+                raise UsageError(f"{named} turns texts into vectors; `llamay {command}` takes it")
             settings = replace(settings, kv="f32")  # nothing is kept in pages
         language = language or Language.of(file, config)
         choice = devices.choose(settings)

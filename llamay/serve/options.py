@@ -54,8 +54,10 @@ def checked(options: dict[str, Any]) -> Options:
 
 def choices_of(options: Options) -> tuple[int, int]:
     """How many choices are made, and how many of them are given."""
-    given = options.get("n", 1) or 1
-    made = options.get("best_of", given) or given
+    given = 1 if (n := options.get("n")) is None else n
+    made = given if (best_of := options.get("best_of")) is None else best_of
+    if given < 1:
+        raise UsageError(f"n is {given}; it may be 1 or more")
     if made < given:
         raise UsageError(f"best_of is {made} and n {given}; it may be n or more")
     return made, given

@@ -266,6 +266,10 @@ def test_what_cannot_be_done_is_said(plain: Llama) -> None:
         plain.complete(TEXT, max_token=5)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="best_of is 2 and n 3"):
         plain.complete(TEXT, n=3, best_of=2)
+    with pytest.raises(UsageError, match="n is 0; it may be 1 or more"):
+        plain.complete(TEXT, n=0)
+    with pytest.raises(UsageError, match="a text to complete is a int; expected a str"):
+        plain.complete(3)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="a stop string is empty"):
         plain.complete(TEXT, stop="")
     with pytest.raises(UsageError, match="temperature is -1"):
