@@ -54,7 +54,7 @@ def failing(site: Site) -> Handler:
 
     def fail(request: falcon.Request, response: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
         visit = visits.of(request.env)
-        failure = failures.of(error, failures.family_of(request), visit.id)
+        failure = failures.of(error, failures.family_of(request), visit.id, request.method)
         if failure.status == 500:
             site.journal.fault(visit.id, error)
         response.stream = None
@@ -66,4 +66,4 @@ def failing(site: Site) -> Handler:
 
 def missing(req: falcon.Request, resp: falcon.Response, **kwargs: Any) -> None:
     """A path that is no route."""
-    raise falcon.HTTPNotFound(description=f"there is no route {req.method} {req.path[:200]}; the docs list them")
+    raise falcon.HTTPNotFound(description=f"there is no route {req.method} {req.path[:200]}; GET /openapi.json lists them")

@@ -3,6 +3,7 @@
 from llamay import __version__
 from llamay.errors import NotInstalled
 from llamay.server.site import Site
+from llamay.store.named import SMALL
 
 
 def text(site: Site, port: int) -> str:
@@ -12,9 +13,10 @@ def text(site: Site, port: int) -> str:
     host = f"[{here}]" if ":" in here else here
     base = f"http://{host}:{port}"
     try:
-        model = site.models.default.name
-    except NotInstalled:
-        model = "MODEL"
+        name = site.models.default.name
+        model, named = f"model {name}", f'"model":"{name}",'
+    except NotInstalled:  # one that is pulled later is found by the next request
+        model, named = f"no model that answers is installed; `llamay pull {SMALL}` gets a small one", ""
     key = " -H 'Authorization: Bearer KEY'" if made.api_key else ""
     careful = []
     if made.public and not made.api_key:
@@ -23,14 +25,15 @@ def text(site: Site, port: int) -> str:
         ]
     lines = [
         f"llamay {__version__} on {base}",
-        f"  model {model} · {made.batch} sequences a step · {made.concurrency} admitted · {made.queue} waiting · {made.contexts} contexts",
+        f"  {model} · {made.batch} sequences a step · {made.concurrency} admitted · {made.queue} waiting · {made.contexts} contexts",
         "  OpenAI     /v1/chat/completions /v1/completions /v1/responses /v1/embeddings /v1/models",
         "  Anthropic  /v1/messages /v1/messages/count_tokens",
         "  Ollama     /api/chat /api/generate /api/tags /api/show /api/pull ...",
+        "  ranking    /v1/rerank",
         "  contexts   /v1/contexts, fork, snapshot, rewind, diff",
         "  state      /healthz /readyz /v1/stats /metrics /openapi.json",
         *careful,
         "",
-        f"  curl {base}/v1/chat/completions{key} -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'",
+        f"  curl {base}/v1/chat/completions{key} -d '{{{named}\"messages\":[{{\"role\":\"user\",\"content\":\"Hello\"}}]}}'",
     ]
     return "\n".join(lines)

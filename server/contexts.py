@@ -89,7 +89,7 @@ class Contexts:
         language = self._site.models.language(served)
         given = [name for name in ("prompt", "messages", "tokens") if getattr(body, name) is not None]
         if len(given) != 1:
-            raise UsageError(f"a context is made from one of prompt, messages and tokens; {' and '.join(given) or 'none'} was given")
+            raise UsageError(f"a context is made from one of prompt, messages and tokens; given: {' and '.join(given) or 'none'}")
         if body.messages is not None:
             if not body.messages:
                 raise UsageError("messages is empty; a conversation has one or more")

@@ -57,14 +57,14 @@ def family_at(path: str, versioned: bool = False) -> Family:
     return "anthropic" if versioned or path.startswith("/v1/messages") else "openai"
 
 
-def of(error: Exception, family: Family, request_id: str = "") -> Failure:
-    """The failure that an exception comes to."""
+def of(error: Exception, family: Family, request_id: str = "", method: str = "the method") -> Failure:
+    """The failure that an exception comes to; `method` is the one that was asked with."""
     status = _status(error, family)
     message = str(error) if isinstance(error, LlamayError) else "internal error: the log has it under this request's id"
     if isinstance(error, falcon.HTTPError):
         message = error.description or error.title or message
     if isinstance(error, falcon.HTTPMethodNotAllowed):
-        message = f"this route does not take the method; it takes {dict(error.headers or {}).get('Allow', 'none')}"
+        message = f"this route does not take {method}; it takes {dict(error.headers or {}).get('Allow', 'none')}"
     headers = {"request-id": request_id} if request_id else {}
     if isinstance(error, falcon.HTTPError):
         headers |= dict(error.headers or {})

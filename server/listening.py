@@ -1,6 +1,7 @@
 """Listening sockets: waitress with bounds on time, so that a client that drips, stalls or idles holds nobody else up."""
 
 import copy
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -187,7 +188,7 @@ class Listening:
         except (OSError, ValueError) as error:
             wasyncore.close_all(self._map, ignore_all=True)
             raise LlamayError(
-                f"{made.host}:{made.port} cannot be listened on: {error}; -addr HOST:PORT takes another"
+                f"{made.host}:{made.port} cannot be listened on: {_why(error)}; -addr HOST:PORT takes another"
             ) from error
         self._dispatcher.set_thread_count(made.threads)
 
@@ -247,3 +248,10 @@ def _path(request: Any) -> str:
     words = request.header_plus.split(b" ", 2)
     path = words[1].decode("latin-1") if len(words) == 3 else getattr(request, "path", "")
     return path.partition("?")[0] or "/v1"
+
+
+def _why(error: OSError | ValueError) -> str:
+    """In words, without numbers."""
+    said = (error.strerror if isinstance(error, OSError) else None) or str(error).rstrip(".")
+    other = ", perhaps by another `llamay serve` (`llamay ps` tells)" if getattr(error, "errno", 0) == errno.EADDRINUSE else ""
+    return said + other

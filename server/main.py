@@ -127,6 +127,7 @@ def _signals(site: Site, listening: Listening, note: Callable[[str], None]) -> I
 def _warm(site: Site, note: Callable[[str], None]) -> None:
     """Loads the model that was named at the start."""
     try:
+        note(f"loading {site.models.default.name}; requests wait for it")
         loaded = site.models.load(site.models.default)
         note(f"loaded {loaded.describe()} in {loaded.seconds:.1f}s")
     except Closed:  # by a signal

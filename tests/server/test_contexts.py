@@ -59,8 +59,8 @@ def test_a_context_is_made_and_looked_at(shelf: httpx.Client) -> None:
 
 def test_what_a_context_is_made_from(shelf: httpx.Client) -> None:
     for body, words in (
-        ({}, "one of prompt, messages and tokens; none was given"),
-        ({"prompt": "a", "tokens": [5]}, "prompt and tokens was given"),
+        ({}, "one of prompt, messages and tokens; given: none"),
+        ({"prompt": "a", "tokens": [5]}, "given: prompt and tokens"),
         ({"messages": []}, "messages is empty"),
         ({"tokens": [5, 100_000]}, "tokens holds 100000; the vocabulary ends at"),
         ({"tokens": [-1]}, "tokens holds -1"),

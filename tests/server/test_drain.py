@@ -132,11 +132,12 @@ def test_the_command_serves_says_where_and_ends(capsys: pytest.CaptureFixture[st
             assert client.get("/healthz").status_code == 200
             assert cli.main(["serve", str(TINY), "-addr", found[1].removeprefix("http://")]) == 1
             taken = capsys.readouterr().err
-            assert len(taken.splitlines()) == 1 and "cannot be listened on" in taken and "-addr" in taken
+            assert len(taken.splitlines()) == 1 and "cannot be listened on: Address already in use, perhaps by another `llamay serve`" in taken and "-addr" in taken
             began = time.monotonic()
             os.kill(server.pid, signal.SIGINT)
             said = server.stderr.read()
         assert server.wait(60) == 0 and time.monotonic() - began < listening.IDLE  # it does not wait for that connection to end
+        assert f"loading {TINY.stem}; requests wait for it" in said
         assert "curl http://127.0.0.1:" in said and '"route":"/healthz"' in said
         assert "Traceback" not in said
 

@@ -145,7 +145,7 @@ def test_a_model_that_went_bad_is_told_by_its_name(serving: Callable[..., Any], 
 
 def test_a_method_that_a_route_does_not_take_is_told_with_those_it_takes(client: httpx.Client) -> None:
     reply = client.delete("/v1/stats")
-    assert reply.status_code == 405 and "it takes GET" in reply.json()["error"]["message"]
+    assert reply.status_code == 405 and "does not take DELETE; it takes GET" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("stream", [True, False])
