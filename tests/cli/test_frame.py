@@ -28,12 +28,12 @@ cli.COMMANDS["fake"] = "fake"
 sys.exit(cli.main(["fake"]))
 """
 
-SLEEPS = "print('ready', flush=True); import time; time.sleep(30)"
+SLEEPS = "print('ready', flush=True); import time; time.sleep(600)"
 CLEANS_UP_FOREVER = """
     try:
-        print('ready', flush=True); import time; time.sleep(30)
+        print('ready', flush=True); import time; time.sleep(600)
     finally:
-        print('cleaning', flush=True); time.sleep(30)
+        print('cleaning', flush=True); time.sleep(600)
 """
 
 
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback() -> None:
     running = start(SLEEPS)
     assert running.stdout is not None and running.stdout.readline() == "ready\n"
     running.send_signal(signal.SIGINT)
-    out, err = running.communicate(timeout=10)
+    out, err = running.communicate(timeout=120)
     assert (running.returncode, out, err) == (130, "", "")
 
 
@@ -150,7 +150,7 @@ def test_a_second_ctrl_c_works_at_once() -> None:
     running.send_signal(signal.SIGINT)
     assert running.stdout.readline() == "cleaning\n"
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)  # it would sleep for longer
+    running.communicate(timeout=120)  # it would sleep for longer
     assert running.returncode == -signal.SIGINT
 
 
@@ -159,7 +159,7 @@ def test_a_reader_that_goes_away_is_met_in_silence() -> None:
     assert running.stdout is not None and running.stderr is not None
     running.stdout.readline()
     running.stdout.close()
-    assert running.wait(timeout=10) == 141
+    assert running.wait(timeout=120) == 141
     assert running.stderr.read() == ""
 
 
@@ -168,7 +168,7 @@ def test_a_reader_gone_before_the_last_flush() -> None:
     assert running.stdin is not None and running.stdout is not None and running.stderr is not None
     running.stdout.close()
     running.stdin.close()
-    assert running.wait(timeout=10) == 141
+    assert running.wait(timeout=120) == 141
     assert running.stderr.read() == ""
 
 

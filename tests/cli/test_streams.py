@@ -27,7 +27,7 @@ def test_a_closed_stream_is_the_null_device(words: list[str], closed: tuple[int,
             os.close(number)
 
     command = [sys.executable, "-m", "llamay", *words]
-    made = subprocess.run(command, capture_output=True, text=True, timeout=30, preexec_fn=close)
+    made = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=close)
     assert made.returncode == (4 if words[0] == "info" else 0)
     assert "Traceback" not in made.stderr
     open_ones = {1: made.stdout, 2: made.stderr}
@@ -44,7 +44,7 @@ def test_closed_streams_keep_their_numbers_from_files(home: Path, tmp_path: Path
         "main(['version'])",
         f"made = open({str(target)!r}, 'w'); made.write(str(made.fileno()))",
     ]
-    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=120)
     assert int(target.read_text()) > 2
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,17 +115,17 @@ def test_the_device_s_clock_and_the_host_s_agree(in_force: Settings, monkeypatch
         if made.webgpu is None:
             assert probe.prefill(made, prompt, 128) is None
             return
-        clocked = min((probe.prefill(made, prompt, 128) for _ in range(3)), key=lambda parts: parts.kernels)
-        monkeypatch.setattr(probe, "_timed", lambda target: _nothing())
-        by_host = min((probe.prefill(made, prompt, 128) for _ in range(3)), key=lambda parts: parts.kernels)
-        assert not by_host.clocked
-        assert clocked.kernels < 3 * by_host.kernels
-
-
-def _nothing():
-    from contextlib import nullcontext
-
-    return nullcontext()
+        clocked, by_host = [], []
+        for _ in range(20):  # in turn, as others may compute meanwhile
+            clocked.append(probe.prefill(made, prompt, 128).kernels)
+            with monkeypatch.context() as patch:
+                patch.setattr(probe, "_timed", lambda target: nullcontext())
+                parts = probe.prefill(made, prompt, 128)
+            assert not parts.clocked
+            by_host.append(parts.kernels)
+            if len(by_host) >= 3 and min(clocked) < 3 * min(by_host):
+                break
+        assert min(clocked) < 3 * min(by_host)
 
 
 def test_bytes_that_a_token_reads(in_force: Settings) -> None:

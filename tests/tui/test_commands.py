@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,8 @@ import pytest
 
 from llamay import cli
 from llamay.tui import commands
+
+TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
 
 
 def test_lines_come_and_a_failure_has_its_words() -> None:
@@ -27,6 +32,28 @@ def test_a_stop_ends_the_process() -> None:
     assert "disconnected" in next(told)
     stop.set()
     assert list(told) == []
+
+
+def test_plain_loads_the_model_that_is_named() -> None:
+    stop = threading.Event()
+    told = commands.lines(["tui", "-plain", "-m", str(TINY), "-device", "numpy"], stop)
+    assert any("llama-gqa" in line and "pages 0 of" in line for line in told)
+    stop.set()
+    list(told)
+
+
+def test_plain_ends_where_the_model_cannot_be_loaded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.gguf").write_bytes(TINY.read_bytes()[:5000])
+    assert cli.main(["tui", "-plain", "-m", str(tmp_path / "cut.gguf")]) == 3
+    assert "cut.gguf" in capsys.readouterr().err
+
+
+def test_plain_says_what_it_looks_at_where_no_server_answers() -> None:
+    words = [sys.executable, "-m", "llamay", "tui", "-plain"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "LLAMAY_HOST": "127.0.0.1:9"}) as child:
+        assert child.stderr is not None
+        assert b"No server answers at http://127.0.0.1:9, so these are the models of this machine" in child.stderr.readline()
+        child.kill()
 
 
 def test_a_measurement_shows_its_bars_and_is_kept(started: Any, scripted: Any, moments: Any, text: Any, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,11 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
 from textual.widgets import Input
 
-from llamay.tui.app import NAMES, Terminal
+from llamay.tui.app import NAMES, PANES, Terminal
 from llamay.tui.asking import Ask, Confirm, Help
 from llamay.tui.exchange import Exchange
+from llamay.tui.keys import bound, keys
 
 
 def go(test: Any) -> None:
@@ -52,12 +54,20 @@ def test_help_is_made_of_the_bindings(started: Any, scripted: Any, moments: Any,
         async with started(scripted(moments()), "forks", (100, 50)) as (app, pilot):
             await pilot.press("question_mark")
             await wait(pilot, lambda: isinstance(app.screen, Help))
-            for words in ("Fork: Asks how many", "Diff", "Pause", "Quit"):
+            for words in ("Fork: Asks how many", "Diff", "enter         Goes on from", "Pause", "q ctrl+q ctrl+c Quit"):
                 await wait(pilot, lambda words=words: words in "\n".join(text(app)))
             await pilot.press("escape")
             await wait(pilot, lambda: not isinstance(app.screen, Help))
 
     go(test())
+
+
+@pytest.mark.parametrize("pane", PANES, ids=NAMES)
+def test_help_has_each_key_once_and_the_palette_nothing_that_does_nothing(pane: Any) -> None:
+    told = keys(pane)
+    assert len({what for _, what in told}) == len(told), told
+    for binding in bound(pane):
+        assert hasattr(pane, f"action_{binding.action.partition('(')[0]}"), binding
 
 
 def test_a_question_is_answered_forked_asked_again_and_edited(started: Any, scripted: Any, moments: Any, wait: Any, text: Any) -> None:

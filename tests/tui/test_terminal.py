@@ -21,7 +21,10 @@ from llamay.tui.moment import Lost, Snapshot
 TINY = Path(__file__).parents[1] / "data" / "models" / "llama-gqa.f16.gguf"
 
 IN_CI = bool(os.environ.get("LLAMAY_REQUIRE_WEBGPU"))  # where nothing may be missing
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None and not IN_CI, reason="tmux is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("tmux") is None and not IN_CI, reason="tmux is not installed"),
+    pytest.mark.timeout(900),  # three processes that load what they need, where others compute
+]
 
 
 class Screen:
@@ -51,21 +54,21 @@ class Screen:
         found = subprocess.run([*self._command, "capture-pane", "-p", "-t", "one"], capture_output=True, text=True)
         return found.stdout
 
-    def until(self, pattern: str, seconds: float = 60.0) -> str:
+    def until(self, pattern: str, seconds: float = 120.0) -> str:
         end = time.monotonic() + seconds
         while not re.search(pattern, text := self.text()):
             assert time.monotonic() < end, f"no {pattern!r} in\n{text}"
             time.sleep(0.1)
         return text
 
-    def gone(self, text: str, seconds: float = 60.0) -> None:
+    def gone(self, text: str, seconds: float = 120.0) -> None:
         """Waits until the screen shows `text` no more: a message may come before what it tells of is drawn."""
         end = time.monotonic() + seconds
         while text in (shown := self.text()):
             assert time.monotonic() < end, f"{text!r} is still in\n{shown}"
             time.sleep(0.1)
 
-    def over(self, seconds: float = 60.0) -> bool:
+    def over(self, seconds: float = 120.0) -> bool:
         """Whether the program has left, and the terminal with it."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

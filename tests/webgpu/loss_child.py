@@ -33,6 +33,8 @@ fn busy(@builtin(global_invocation_id) id: vec3<u32>) {
   out[id.x] = x;
 }"""
 
+LONG = (60000, 30, 1)  # workgroups of BUSY: minutes, and on a processor with many cores seconds yet
+
 
 def batch(rows: int = 5) -> Batch:
     return Batch.single(np.arange(rows, dtype=np.int32), 0, TABLE)
@@ -78,7 +80,7 @@ def destroyed_by_another(path: Path) -> dict[str, object]:
     device = Device(adapters.choose()[0])
     kernel = device.compile("busy", BUSY)
     out = device.buffer(4 * 8 * 60000)
-    device.dispatch([(kernel, device.bind(kernel, out=out), (60000, 1, 1))])
+    device.dispatch([(kernel, device.bind(kernel, out=out), LONG)])
     threading.Timer(0.3, device.handle.destroy).start()
     start = time.perf_counter()
     found = outcome(device.flush)
@@ -138,9 +140,9 @@ def interrupted_wait(path: Path) -> dict[str, object]:
     kernel = device.compile("busy", BUSY)
     out = device.buffer(4 * 8 * 60000)
     group = device.bind(kernel, out=out)
-    device.dispatch([(kernel, group, (60000, 1, 1))])
-    print("waiting", flush=True)
+    device.dispatch([(kernel, group, LONG)])
     try:
+        print("waiting", flush=True)
         device.flush()
     except KeyboardInterrupt:
         print(json.dumps({"interrupted": True}), flush=True)
@@ -161,16 +163,19 @@ def interrupted_generations(path: Path) -> dict[str, object]:
         return "".join(getattr(event, "text", "") for event in engine.submit(request))
 
     expected = generate()
-    interrupts = wrong = 0
+    interrupts = told = wrong = 0
     print("ready", flush=True)
     while interrupts < 6:
         try:
+            if told < interrupts:  # here, where the next one may come as soon as this is read
+                told += 1
+                print("interrupted", flush=True)
             while True:
                 wrong += generate() != expected
                 engine.call(lambda scheduler: scheduler.cache.evict(scheduler.cache.groups[0].pages.count))
         except KeyboardInterrupt:
             interrupts += 1
-            print("interrupted", flush=True)
+    print("interrupted", flush=True)
     wrong += generate() != expected
     engine.close()
     return {"interrupts": interrupts, "wrong": wrong, "text": expected}
