@@ -26,10 +26,12 @@ SECONDS = max(4.0, 180.0 * float(os.environ.get("LLAMAY_SOAK", "1")))
 WARM = max(3.0, SECONDS * 0.15)  # by then every kind of batch has its kernels, and most threads their stack and their corner of the heap
 CLIENTS = 64
 WORDS = "sea sky river stone wind bird tree light rain snow".split()
+VISITS = 300  # that warm it at the least, on a slow machine too
 GROWTH = 20 << 20  # bytes of memory
+WAKINGS = 5  # times that a request is handed on, each of which a machine that is busy otherwise may delay
 PROBE = """
 import http.client, json, sys, time
-port, seconds, times = int(sys.argv[1]), float(sys.argv[2]), []
+port, seconds, times, late = int(sys.argv[1]), float(sys.argv[2]), [], []
 until = time.monotonic() + seconds
 while time.monotonic() < until:
     begun = time.monotonic()
@@ -38,8 +40,10 @@ while time.monotonic() < until:
     assert connection.getresponse().read()
     connection.close()
     times.append(time.monotonic() - begun)
+    asleep = time.monotonic()
     time.sleep(0.02)
-print(json.dumps(sorted(times)))
+    late.append(time.monotonic() - asleep - 0.02)
+print(json.dumps([sorted(times), sorted(late)]))
 """
 ROUTES: dict[str, tuple[bytes, bytes]] = {  # the last words of a stream, and of a stream that is whole
     "/v1/chat/completions": (b"data: [DONE]\n\n", b'"finish_reason":"'),
@@ -61,7 +65,7 @@ def process() -> Iterator[tuple[subprocess.Popen[str], int]]:
         yield made, int(found[1])
     finally:
         made.terminate()
-        assert made.wait(30) == 0
+        assert made.wait(120) == 0
 
 
 def body(chance: random.Random, route: str, *, stream: bool) -> bytes:
@@ -120,13 +124,13 @@ async def visit(port: int, chance: random.Random, seen: Counter[str]) -> None:
         writer.close()
 
 
-async def crowd(port: int, seconds: float, seed: int) -> Counter[str]:
-    """So many clients for so long."""
+async def crowd(port: int, seconds: float, seed: int, visits: int = 0) -> Counter[str]:
+    """So many clients for so long, and until there were so many visits."""
     until, seen = time.monotonic() + seconds, Counter[str]()
 
     async def client(number: int) -> None:
         chance = random.Random(seed * 1000 + number)
-        while time.monotonic() < until:
+        while time.monotonic() < until or seen.total() < visits:
             await visit(port, chance, seen)
 
     async with asyncio.TaskGroup() as group:
@@ -143,7 +147,7 @@ def measure(pid: int) -> dict[str, int]:
 
 def settle(port: int) -> dict[str, Any]:
     """Waits until nobody is being answered."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while True:
         found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{port}/v1/stats", trust_env=False).json()
         if found["visits"] <= 1 and not found["generations"] and not any(model["requests"] for model in found["models"]):
@@ -157,18 +161,21 @@ def settle(port: int) -> dict[str, Any]:
 @pytest.mark.timeout(int(SECONDS * 2 + 200))
 def test_a_crowd_leaves_nothing_behind() -> None:
     with process() as (server, port):
-        asyncio.run(crowd(port, WARM, 1))
+        asyncio.run(crowd(port, WARM, 1, VISITS))
         settle(port)
         before = measure(server.pid)
         probe = subprocess.Popen([sys.executable, "-c", PROBE, str(port), str(SECONDS)], stdout=subprocess.PIPE, text=True)
         seen = asyncio.run(crowd(port, SECONDS, 2))
-        times = json.loads(probe.communicate(timeout=60)[0])
+        times, late = json.loads(probe.communicate(timeout=120)[0])
         left = settle(port)
-        after = measure(server.pid)
-        print(f"{dict(seen)}; before {before}, after {after}; health p99 {times[int(len(times) * 0.99)] * 1e3:.0f} ms, worst {times[-1] * 1e3:.0f} ms")
+        until = time.monotonic() + 60
+        while (after := measure(server.pid))["files"] > before["files"] + 1 and time.monotonic() < until:
+            time.sleep(0.1)  # connections are closed a moment after their last byte
+        print(f"{dict(seen)}; before {before}, after {after}; health p99 {times[int(len(times) * 0.99)] * 1e3:.0f} ms, worst {times[-1] * 1e3:.0f} ms; woken late by {late[-1] * 1e3:.0f} ms")
         assert min(seen[kind] for kind in ("stay", "left", "slow", "whole", "nonsense")) > 0
         for model in left["models"]:
             assert model["contexts"] == [] and all(group["contexts"] == group["both"] == 0 for group in model["pages"])
         assert after["threads"] == before["threads"] and after["files"] <= before["files"] + 1
         assert after["memory"] - before["memory"] < GROWTH
-        assert times[int(len(times) * 0.99)] < 0.1 and times[-1] < 0.5
+        assert times[int(len(times) * 0.99)] < 0.1 + WAKINGS * late[int(len(late) * 0.99)]
+        assert times[-1] < 0.5 + WAKINGS * late[-1]
