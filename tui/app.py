@@ -207,20 +207,20 @@ class Terminal(App[int]):
     # keys
 
     def action_show(self, name: str) -> None:
-        """One of the eight."""
+        """Shows one of the eight."""
         self.query_one("#panes", ContentSwitcher).current = name
         self.pane.take_focus()
         self._draw()
 
     def action_pause(self) -> None:
-        """Live data stand still; a chat goes on."""
+        """Holds live figures still until the next press; a chat goes on."""
         self.paused = not self.paused
         if not self.paused:
             self._show()
         self._draw_header()
 
     def action_copy(self) -> None:
-        """What the pane has; where that has parts one of them, or all."""
+        """Copies what the screen is about; of an answer with code, asks which block."""
         parts = self.pane.parts()
         if parts:
             texts = [text for _, text in parts]
@@ -237,21 +237,26 @@ class Terminal(App[int]):
             self.say("there is nothing to copy here", "warning")
 
     def action_help(self) -> None:
-        """From the bindings."""
+        """Shows every key of this screen."""
         pane = self.pane
         screens = ", ".join(f"{number} {name}" for number, name in enumerate(NAMES, 1))
-        everywhere = [("1-8", f"Screens: {screens}"), ("tab", "Next part of the screen"), ("ctrl+p", "Palette: finds any action by its name")]
-        sections = [(pane.TITLE, keys(type(pane))), ("everywhere", [*everywhere, *keys(type(self))])]
+        everywhere = [
+            ("1-8", f"Screens: {screens}"),
+            ("arrows", "Move the cursor; in the chat, from answer to answer"),
+            ("tab", "Next part of the screen"),
+            ("ctrl+p", "Palette: finds any action by its name"),
+        ]
+        sections = [(pane.TITLE, [("enter", pane.ENTER)] * bool(pane.ENTER) + keys(type(pane))), ("everywhere", [*everywhere, *keys(type(self))])]
         self.push_screen(Help(sections))
 
     def action_theme(self) -> None:
-        """The next one."""
+        """Takes other colours, five kinds in turn."""
         at = THEMES.index(self.theme) + 1 if self.theme in THEMES else 0
         self.theme = THEMES[at % len(THEMES)]
         self.say(f"theme {self.theme}")
 
     def action_leave(self) -> None:
-        """Asks where an answer would be lost."""
+        """Leaves; asks first where an answer would be lost."""
         if any(not stop.is_set() for stop in self._answers.values()) and len(self.screen_stack) < 2:
             self.confirm("An answer is still coming. Quit all the same?", lambda: self.exit(0))
         else:

@@ -23,7 +23,7 @@ COLUMNS = (
     Column("cached", 7, right=True, rank=2),
     Column("out", 6, right=True),
     Column("age", 7, right=True, rank=4),
-    Column("▒ cached  █ read  ░ to read  ▓ generated", 0, least=24),
+    Column("▒ cached █ read ░ to read ▓ out", 0, least=24),
 )
 NAMES = {"schedule": "schedule", "encode": "encode", "device": "GPU", "sample": "sample", "send": "send"}
 COLOURS = {"decode": "green", "prefill": "yellow", "waiting": "", "paused": "magenta"}
@@ -34,6 +34,7 @@ class Batch(Pane):
     """Slots of the loaded models."""
 
     TITLE = "batch"
+    ENTER = "Shows the request and where its time went"
     DEFAULT_CSS = """
     Batch > #step { max-height: 4; }
     Batch > #idle { height: auto; }
@@ -79,7 +80,7 @@ class Batch(Pane):
         self.host.go("requests", event.key.rpartition("/")[2])
 
     def action_cancel(self) -> None:
-        """Ends the request of the row."""
+        """Ends the request of the row, which is answered with what there is."""
         key = self.slots.cursor_key.rpartition("/")[2]
         if key.isdecimal():
             number = int(key)
@@ -90,7 +91,7 @@ class Batch(Pane):
             )
 
     def action_its_pages(self) -> None:
-        """Where they are in the map."""
+        """Shows in the map where the request's pages are."""
         cells = next((row.cells for row in self.slots.table_rows if row.key == self.slots.cursor_key), ())
         if len(cells) > 3 and isinstance(cells[3], str) and cells[3].isdecimal():
             self.host.go("pages", cells[3])
@@ -108,7 +109,7 @@ class Batch(Pane):
 
 def step(model: Model, last: Rates, now: Rates) -> str:
     """One model's line: the step and its parts."""
-    parts = "  ".join(f"{NAMES[part]} {words.seconds(spent):>6}" for part, spent in zip(PARTS, last.parts, strict=True))
+    parts = "  ".join(f"{NAMES[part]} {words.seconds(spent):>5}" for part, spent in zip(PARTS, last.parts, strict=True))
     share = "".join(mark * round(24 * spent / last.step) for mark, spent in zip("scGpe", last.parts, strict=True)) if last.step else ""
     return f"step {words.seconds(last.step):>6} = {parts}  {now.steps:5.1f}/s  {words.line(model.name)[:24]}  [{share:<24}]"
 

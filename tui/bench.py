@@ -91,13 +91,14 @@ class Bench(Pane):
         return "\n".join([head, *rows])
 
     def action_run(self) -> None:
-        """Measures, unless it does already."""
+        """Measures the loaded model, or the default."""
         if self._under_way is not None:
             self.host.say("a measurement is running; x stops it", "warning")
             return
         snapshot = self.host.snapshot
         if snapshot is not None and snapshot.running:
-            self.host.say(f"{snapshot.running} requests are under way: the figures will be lower than the machine can", "warning")
+            others = "a request is" if snapshot.running == 1 else f"{snapshot.running} requests are"
+            self.host.say(f"{others} under way: the figures will be lower than the machine can", "warning")
         model = snapshot.models[0].name if snapshot is not None and snapshot.models else ""
         stop = self._under_way = threading.Event()
         self.query_one("#bars", Static).update("loading the model in a process of its own ... (x stops)")
@@ -124,7 +125,7 @@ class Bench(Pane):
             self._under_way = None
 
     def action_stop(self) -> None:
-        """Ends what runs."""
+        """Ends the measurement."""
         if self._under_way is not None:
             self._under_way.set()
             self.query_one("#bars", Static).update("stopped.  " + HELLO)

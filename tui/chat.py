@@ -34,6 +34,7 @@ class Chat(Pane):
     """The contexts at the side, the branch in the middle, the prompt below."""
 
     TITLE = "chat"
+    ENTER = "Sends what is in the field; alt+enter begins another line there"
     DEFAULT_CSS = """
     Chat #side { width: 30; border-right: solid $panel; display: none; }
     Chat #hello { padding: 1 2; height: auto; }
@@ -43,7 +44,7 @@ class Chat(Pane):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "fork", "Fork"),
-        Binding("r", "again", "Ask again"),
+        Binding("r", "again", "Again"),
         Binding("e", "edit", "Edit"),
         Binding("x", "stop", "Stop"),
         Binding("i", "prompt", "Type"),
@@ -97,9 +98,8 @@ class Chat(Pane):
             label = f"{node.strokes}{here}{words.line(said)[:40] or words.short(node.key)}"
             rows.append(Row(node.key, (label, f"{node.tokens:,}")))
         self.query_one("#contexts", Rows).fill(rows)
-        if not self.conversation.turns and snapshot.models:
-            model = snapshot.models[0]
-            tell(self.query_one("#hello", Static), HELLO.format(model=f"{words.line(model.name)} on {words.line(model.device)}"))
+        if not self.conversation.turns and (snapshot.models or snapshot.loading):
+            tell(self.query_one("#hello", Static), HELLO.format(model=_ready(snapshot)))
 
     def take_focus(self) -> None:
         """The prompt, where nothing was asked yet; else the last answer."""
@@ -192,11 +192,11 @@ class Chat(Pane):
         self.pick(event.key)
 
     def action_prompt(self) -> None:
-        """Into the field."""
+        """Goes into the field, to ask."""
         self.prompt.focus()
 
     def action_fork(self) -> None:
-        """A fork of the chosen answer; the next question goes into it."""
+        """Forks the chosen answer; the next question goes into the fork."""
         turn = self._complete()
         if turn is None:
             return
@@ -211,7 +211,7 @@ class Chat(Pane):
         self.host.work(lambda: self.host.source.fork(turn.context), forked)
 
     def action_again(self) -> None:
-        """The same question once more."""
+        """Asks the same question once more, in a fork."""
         turn = self.chosen
         if turn is None:
             self.host.say("nothing was asked yet", "warning")
@@ -221,7 +221,7 @@ class Chat(Pane):
             self.host.question(self.conversation.again(turn, self.model))
 
     def action_edit(self) -> None:
-        """The question into the field; sent, it is asked in a fork of what was before it."""
+        """Takes the question back into the field; once sent, it is asked in a fork of what was before it."""
         turn = self.chosen
         if turn is None:
             return
@@ -232,7 +232,7 @@ class Chat(Pane):
         self.host.say("enter asks this instead, in a fork; escape leaves it as it was")
 
     def action_rewind(self) -> None:
-        """The last turn is forgotten: its context goes back to where it began, or goes where it began there."""
+        """Takes the last question and its answer back, and frees their pages."""
         branch = self.conversation.branch()
         snapshot = self.host.snapshot
         if not branch or snapshot is None:
@@ -270,7 +270,7 @@ class Chat(Pane):
             )
 
     def action_stop(self) -> None:
-        """Ends the answer that is coming."""
+        """Ends the answer that is coming; what came of it stays."""
         for turn in self.conversation.branch():
             if turn.end is None:
                 self.host.stop(turn.number)
@@ -284,13 +284,13 @@ class Chat(Pane):
             self.host.say(f"thoughts will be {'shown' if self.thoughts else 'hidden'}; here are none")
 
     def action_think(self) -> None:
-        """Whether models that can think before they answer are to do so."""
+        """Has models that can think before they answer do so, or not."""
         self.conversation.thinks = not self.conversation.thinks
         how = "before they answer" if self.conversation.thinks else "no more: the next question is answered at once"
         self.host.say(f"models that can think do so {how}")
 
     def action_new(self) -> None:
-        """From the beginning."""
+        """Begins a conversation anew; what was said stays in the tree."""
         self.conversation.show(None)
         self.call_later(self._redraw)
         self.prompt.focus()
@@ -321,6 +321,14 @@ class Chat(Pane):
         for turn in branch[same:]:
             await messages.mount(Exchange(turn, thoughts=self.thoughts))
         messages.scroll_end(animate=False)
+
+
+def _ready(snapshot: Snapshot) -> str:
+    """Who will answer."""
+    if not snapshot.models:
+        return f"{words.line(snapshot.loading[0]) or 'The model'} is being loaded; you may ask already."
+    model = snapshot.models[0]
+    return f"{words.line(model.name)} on {words.line(model.device)}"
 
 
 def _lines(text: str) -> str:

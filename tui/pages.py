@@ -19,9 +19,11 @@ class Pages(Pane):
     """The map, what the cursor is on, and the sums."""
 
     TITLE = "pages"
+    ENTER = "Shows the request that has the page"
     DEFAULT_CSS = """
     Pages > Static { height: 1; }
     Pages > #sums, Pages > #owner { height: 2; }
+    Pages > #legend { height: auto; max-height: 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "next", "Owner's next"),
@@ -91,38 +93,38 @@ class Pages(Pane):
             self.host.say("no request under way has this page", "warning")
 
     def action_next(self) -> None:
-        """The next page of the same owner."""
+        """Goes to the next page of the same owner."""
         self.map.next_of_owner()
 
     def action_shared(self) -> None:
-        """Only those that several own."""
+        """Shows only pages that several own, or all again."""
         self.map.only_shared = not self.map.only_shared
         self.map.refresh()
 
     def action_letters(self) -> None:
-        """Owners as letters, for who sees no colours."""
+        """Shows owners as letters, for who sees no colours."""
         self.map.letters = not self.map.letters
         self.map.refresh()
 
     def action_group(self) -> None:
-        """By owner, or by address."""
+        """Sorts pages by owner, or by address again."""
         self.map.grouped = not self.map.grouped
         self.map.regroup()
         self.map.refresh()
 
     def action_zoom(self) -> None:
-        """One cell for more pages."""
+        """Has one cell stand for more pages."""
         self.map.zoom = ZOOMS[(ZOOMS.index(self.map.zoom) + 1) % len(ZOOMS)]
         self.map.regroup()
         self.map.refresh()
 
     def action_group_of_pages(self) -> None:
-        """Layers with a window have pages of their own."""
+        """Shows the pages of other layers: those with a window have their own."""
         self._group += 1
         self._again()
 
     def action_model(self) -> None:
-        """Where several are loaded."""
+        """Shows another model's pages, where several are loaded."""
         self._model, self._group = self._model + 1, 0
         self._again()
 

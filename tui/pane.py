@@ -56,6 +56,7 @@ class Pane(Vertical):
     """One screen.  `shown` is called for the one that is visible, once a snapshot."""
 
     TITLE: ClassVar[str] = ""
+    ENTER: ClassVar[str] = ""  # what enter does, which the list or the field hears before any binding here
     DEFAULT_CSS = "Pane { height: 1fr; }"
 
     def __init__(self, host: Host) -> None:
@@ -117,12 +118,12 @@ class Listed(Pane):
         self.take_focus()
 
     def action_filter(self) -> None:
-        """Into the field."""
+        """Leaves the rows that have all the words you type."""
         self.add_class("filtering")
         self.query_one(Input).focus()
 
     def action_unfilter(self) -> None:
-        """Everything again."""
+        """Shows all rows again."""
         self.query_one(Input).value = ""
         self.remove_class("filtering")
         self.take_focus()

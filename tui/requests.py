@@ -58,6 +58,7 @@ class Requests(Listed):
     """The table, and the timeline of the row that was opened."""
 
     TITLE = "requests"
+    ENTER = "Shows where the request's time went, or hides it"
     HINT = "state:failed, api:ollama, model:NAME, or words; escape ends"
     DEFAULT_CSS = """
     Requests > #nothing { height: auto; padding: 1; }
@@ -158,17 +159,17 @@ class Requests(Listed):
         self._mark()
 
     def action_sort(self, by: int) -> None:
-        """By the next column."""
+        """Sorts by the column before, or by the one after."""
         self._by = (self._by + by) % len(COLUMNS)
         self._mark()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Sorts the other way round."""
         self._descending = not self._descending
         self._mark()
 
     def action_cancel(self) -> None:
-        """Asks, and ends it."""
+        """Asks, and ends the request."""
         entry = self._entry(self.rows.cursor_key)
         if entry is None or not entry.live:
             self.host.say("this request is over already", "warning")
@@ -181,7 +182,7 @@ class Requests(Listed):
         )
 
     def action_its_pages(self) -> None:
-        """Shows them in the map."""
+        """Shows in the map where its pages are."""
         entry = self._entry(self.rows.cursor_key)
         if entry is None or entry.context is None:
             self.host.say("this request has no pages now", "warning")

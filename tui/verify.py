@@ -75,7 +75,7 @@ class Verify(Listed):
         return "\n".join([*self._found, *(" ".join(str(cell) for cell in row.cells) for row in self.notes.table_rows)])
 
     def action_verify(self) -> None:
-        """Runs it, unless it runs."""
+        """Runs `llamay verify` with this model, in a process of its own."""
         if self._under_way is not None:
             self.host.say("verify is running; x stops it", "warning")
             return

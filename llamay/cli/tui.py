@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from llamay.cli.flags import Parser, flag
 from llamay.cli.run import add_load_flags
-from llamay.errors import NoServer, UsageError
+from llamay.cli.terminal import note
+from llamay.errors import LlamayError, NoServer, UsageError
 
 if TYPE_CHECKING:
     from llamay.client import Client
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         stack.callback(source.close)
         hear = _recording(args.record, source, stack)
         if args.plain:
-            return _plain(source, hear)
+            return _plain(source, hear, why, load=args.m is not None)
         from llamay.tui.app import Terminal
 
         return Terminal(source, in_force.cache, first, hear, why, load=args.m is not None).run() or 0
@@ -102,11 +103,27 @@ def _recording(path: str | None, source: "Source", stack: ExitStack) -> "Hear":
     return recorder.hear
 
 
-def _plain(source: "Source", hear: "Hear") -> int:
+def _plain(source: "Source", hear: "Hear", why: str, *, load: bool) -> int:
+    """Lines until Ctrl-C, or until the model that was named cannot be loaded."""
     import threading
 
     from llamay.tui import plain
 
     stop = threading.Event()
+    failed: list[LlamayError] = []
+
+    def loads() -> None:
+        try:
+            source.load("")
+        except LlamayError as error:
+            failed.append(error)
+            stop.set()
+
+    if why:
+        note(why, "llamay tui")
+    if load:
+        threading.Thread(target=loads, name="llamay-load", daemon=True).start()
     plain.run(source, lambda line: print(line, flush=True), stop, hear)
+    if failed:
+        raise failed[0]
     return 0

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from textual.widgets import Input
 
@@ -210,6 +211,17 @@ def test_a_loss_is_told_and_mended(started: Any, scripted: Any, moments: Any, wa
             await wait(pilot, lambda: app.connected)
             await wait(pilot, lambda: "DISCONNECTED" not in text(app)[0])
             assert [note.level for note in app.journal.notes][-2:] == ["error", "information"]
+
+    go(test())
+
+
+def test_while_a_model_is_loaded_the_chat_says_so(started: Any, scripted: Any, moments: Any, wait: Any, text: Any) -> None:
+    async def test() -> None:
+        source = scripted(msgspec.structs.replace(moments(running=False), models=(), kept=(), loading=("tiny",)))
+        async with started(source) as (app, pilot):
+            await wait(pilot, lambda: any("tiny is being loaded; you may ask already" in line for line in text(app)))
+            source.hear(moments(1.0, running=False))
+            await wait(pilot, lambda: any("tiny on " in line for line in text(app)))
 
     go(test())
 
