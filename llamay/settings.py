@@ -77,17 +77,9 @@ class Settings:
     api_key: str = field(default="", metadata=_says("the key that they send to it, and that `llamay serve` demands"))
 
     def __post_init__(self) -> None:
-        word, _, name = self.backend.partition(":")
-        if word not in ("auto", "webgpu", "numpy") or (":" in self.backend and (word != "webgpu" or not name)):
-            raise SettingsError(f"backend is {self.backend!r}; it may be auto, webgpu, webgpu:NAME or numpy")
-        if self.kv not in KV_FORMATS:
-            raise SettingsError(f"kv is {self.kv!r}; it may be {', '.join(KV_FORMATS[:-1])} or {KV_FORMATS[-1]}")
-        for name in ("device_memory", "kv_mem"):
-            value = getattr(self, name)
-            if value and not _SIZE.fullmatch(value):
-                raise SettingsError(f"{name} is {value!r}; it may be a size such as 6G or 800M, or empty")
-        if self.context < 0:
-            raise SettingsError(f"context is {self.context}; it may be 0 (the model's own) or a number of tokens")
+        for setting in fields(self):
+            if wrong := _wrong(setting.name, getattr(self, setting.name)):
+                raise SettingsError(wrong)
 
     @property
     def device_bytes(self) -> int:
@@ -119,6 +111,23 @@ def variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
+def _wrong(name: str, value: Any) -> str:
+    """What is wrong with the value of a setting, and what it may be; empty where nothing is."""
+    may = ""
+    match name:
+        case "backend":
+            word, colon, adapter = value.partition(":")
+            if word not in ("auto", "webgpu", "numpy") or (colon and (word != "webgpu" or not adapter)):
+                may = "auto, webgpu, webgpu:NAME or numpy"
+        case "kv" if value not in KV_FORMATS:
+            may = f"{', '.join(KV_FORMATS[:-1])} or {KV_FORMATS[-1]}"
+        case "device_memory" | "kv_mem" if value and not _SIZE.fullmatch(value):
+            may = "a size such as 6G or 800M, or empty"
+        case "context" if value < 0:
+            may = "0 (the model's own) or a number of tokens"
+    return f"{name} is {value!r}; it may be {may}" if may else ""
+
+
 def _bytes(size: str) -> int:
     """A size such as 6G in bytes; 0 for an empty one."""
     return int(float(size[:-1]) * {"M": 1 << 20, "G": 1 << 30}[size[-1].upper()]) if size else 0
@@ -140,6 +149,8 @@ def resolve(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] =
     origins = dict.fromkeys(types, "default")
     for origin, name, value in [*_from_file(environ, types), *_from_environment(environ, types)]:
         values[name], origins[name] = _convert(origin, name, types[name], value), origin
+        if wrong := _wrong(name, values[name]):
+            raise SettingsError(f"{origin}: {wrong}")
     for name, value in (flags or {}).items():
         if value is not None:
             values[name], origins[name] = _convert(f"the flag for {name}", name, types[name], value), "flag"
@@ -160,7 +171,7 @@ def _from_file(environ: Mapping[str, str], known: Iterable[str]) -> list[tuple[s
         raise SettingsError(f"{path}: {error}") from error
     for key in table:
         if key not in known:
-            raise SettingsError(f"{path}: no setting {key!r}{_nearest(key, known)} (`llamay env` lists them)")
+            raise SettingsError(f"{path}: no setting {key!r}{_instead(key, {name: name for name in known})}")
     return [(str(path), key, value) for key, value in table.items()]
 
 
@@ -171,9 +182,8 @@ def _from_environment(environ: Mapping[str, str], known: Iterable[str]) -> list[
         if not key.startswith(PREFIX) or key in NOT_SETTINGS:
             continue
         if key not in by_variable:
-            raise SettingsError(
-                f"no setting has the variable {key}{_nearest(key, by_variable)} (`llamay env` lists them)"
-            )
+            bare = {name: variable(name) for name in known}
+            raise SettingsError(f"no setting has the variable {key}{_instead(key.removeprefix(PREFIX).lower(), bare)}")
         if value:  # set but empty is how shells unset for one command
             found.append((key, by_variable[key], value))
     return found
@@ -210,6 +220,7 @@ def _expanded(origin: str, path: str | Path) -> Path:
         raise SettingsError(f"{origin}: {str(path)!r} begins with a home folder that is not known") from error
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
+def _instead(key: str, known: Mapping[str, str]) -> str:
+    """What was meant perhaps, else what there is: `llamay env` cannot list it then. `known` maps names to how they are written."""
     close = difflib.get_close_matches(key, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f"; did you mean {known[close[0]]}?" if close else f"; there are {', '.join(known.values())}"

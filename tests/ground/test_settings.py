@@ -68,7 +68,8 @@ def test_kv_formats_are_those_of_the_executors() -> None:
         ("kv = 1", "kv is 1; expected text"),
         ("require_webgpu = 2", "expected true or false"),
         ("[backend]\nx = 1", "expected text"),
-        ("kv = 'q1'", "it may be f32, f16, vq8 or q8"),
+        ("kv = 'q1'", "config.toml: kv is 'q1'; it may be f32, f16, vq8 or q8"),
+        ("colour = 1", "no setting 'colour'; there are backend, model, models"),
         ("context = -1", "context is -1"),
         ("backend = 'cuda'", "it may be auto, webgpu, webgpu:NAME or numpy"),
         ("backend = 'webgpu:'", "it may be"),
@@ -87,6 +88,8 @@ def test_a_bad_file_is_refused_by_name(bare: Path, text: str, message: str) -> N
     ("name", "value", "message"),
     [
         ("LLAMAY_BAKEND", "numpy", "did you mean LLAMAY_BACKEND"),
+        ("LLAMAY_COLOUR", "red", "the variable LLAMAY_COLOUR; there are LLAMAY_BACKEND, LLAMAY_MODEL"),
+        ("LLAMAY_KV_MEM", "lots", "LLAMAY_KV_MEM: kv_mem is 'lots'; it may be a size"),
         ("LLAMAY_CONTEXT", "1e3", "LLAMAY_CONTEXT: context is '1e3'"),
         ("LLAMAY_REQUIRE_WEBGPU", "maybe", "expected true or false"),
         ("LLAMAY_CONFIG", "/nowhere/x.toml", "no such file"),
