@@ -4,13 +4,15 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 
-from llamay.cli.terminal import note, plain
+from llamay.cli.terminal import folded, note, plain
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve.engine import Engine
 from llamay.serve.events import Done, Failed, Text
 from llamay.serve.language import Prompt
 from llamay.serve.load import Loaded
 from llamay.serve.request import Limits, Request
+
+STATISTICS = 20  # columns of name and time before what a line of the statistics says
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,9 @@ def show(
 
 def close(done: Done, loaded: Loaded, sampling: Sampling, *, stats: bool) -> None:
     """Prints the closing line, after the statistics where they are wanted."""
-    lines = [*statistics(done, loaded, sampling), summary(done)] if stats else [summary(done)]
-    print("\n".join(lines), file=sys.stderr)
+    for line in statistics(done, loaded, sampling) if stats else []:
+        print(folded(line, sys.stderr, STATISTICS), file=sys.stderr)
+    print(folded(summary(done), sys.stderr), file=sys.stderr)
 
 
 def summary(done: Done) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from llamay.cli import answer, interrupt
-from llamay.cli.terminal import note, plain
+from llamay.cli.terminal import folded, note, plain
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve.engine import Engine
@@ -25,7 +25,7 @@ HELP = f"""\
 /system TEXT    set the system message and forget the conversation
 /stats          switch the statistics after each answer on or off
 /bye            leave; so does Ctrl-D
-{FENCE}             begins and ends a message of several lines; a \\ at the end of a line goes on, too
+{FENCE}             begins and ends several lines; a \\ at a line's end goes on, too
 Ctrl-C          stops the answer"""
 
 
@@ -38,7 +38,7 @@ def talk(
     engine: Engine, loaded: Loaded, sampling: Sampling, limits: Limits, system: str | None, seed: int | None
 ) -> int:
     """Reads questions and answers them until the person leaves."""
-    print(f"{plain(loaded.describe())}\n/help explains, /bye leaves", file=sys.stderr)
+    print(f"{folded(plain(loaded.describe()), sys.stderr)}\n/help explains, /bye leaves", file=sys.stderr)
     talking = _Talk(engine, loaded, sampling, limits, seed, _system(system))
     with _history(loaded.settings.cache / "history"):
         while True:
@@ -121,7 +121,7 @@ class _Talk:
                 print(f"statistics {'on' if self.stats else 'off'}", file=sys.stderr)
             case _:
                 close = difflib.get_close_matches(word, self.commands, n=1)
-                print(f"no command {word}{f'; did you mean {close[0]}?' if close else ''} (/help)", file=sys.stderr)
+                print(f"no command {word}{f'; did you mean {close[0]}?' if close else ''} (/help lists them)", file=sys.stderr)
         return False
 
 

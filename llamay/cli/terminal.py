@@ -27,6 +27,18 @@ def fitted(line: str) -> str:
     return line[: max(shutil.get_terminal_size().columns - 1, 10)]
 
 
+def folded(line: str, stream: TextIO, hang: int = 2) -> str:
+    """The line broken between words where the terminal is narrower; what follows is indented by `hang`."""
+    if not stream.isatty():
+        return line
+    import shutil
+    import textwrap
+
+    wide = max(shutil.get_terminal_size().columns, 40)
+    rows = textwrap.wrap(line, wide, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(rows)
+
+
 def note(text: str, who: str = "llamay") -> None:
     """Says a line on stderr.  It may quote a file or a server, so what a terminal would obey is spelled out."""
     print(f"{who}: {plain(text, lines=True)}", file=sys.stderr)

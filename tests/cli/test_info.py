@@ -1,5 +1,6 @@
 """`llamay info`: the page, the lists, JSON, and files it cannot run or trust."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -146,3 +147,15 @@ def test_what_a_terminal_would_obey_is_spelled_out() -> None:
     assert terminal.plain("a\x1b]0;x\x07\x9b\n") == "a\\x1b]0;x\\x07\\x9b\\n"
     assert terminal.plain("a\n\tb\r", lines=True) == "a\n\tb\\r"
     assert terminal.count(134515008) == "134.5M"
+
+
+def test_lines_fold_between_words_where_a_terminal_is_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "prompt 36 tokens in 491ms (73.3 tok/s) \u00b7 generated 55 in 819ms (67.2 tok/s) \u00b7 stop: end"
+    stream = io.StringIO()
+    assert terminal.folded(line, stream) == line  # a file keeps its line
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setenv("COLUMNS", "80")
+    first, second = terminal.folded(line, stream).split("\n")
+    assert len(first) <= 80 and second.startswith("  ") and f"{first} {second.strip()}" == line
+    monkeypatch.setenv("COLUMNS", "200")
+    assert terminal.folded(line, stream) == line
