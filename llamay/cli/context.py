@@ -27,7 +27,7 @@ llamay context export NAME FILE           write one to a file, for another machi
 llamay context import FILE [-name NAME]   save the one in a file"""
 
 SHOWN = 2000  # characters of each text that diff prints
-WORDS = {"list": (0, 0), "show": (1, 1), "diff": (2, 2), "rm": (0, None), "export": (2, 2), "import": (1, 1)}
+WORDS = {"list": "", "show": "NAME", "diff": "NAME NAME", "rm": "NAME ...", "export": "NAME FILE", "import": "FILE"}
 
 
 def configure(parser: Parser) -> None:
@@ -47,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.kv.snapshots import Folder
 
-    least, most = WORDS[args.action]
-    if len(args.words) < least or (most is not None and len(args.words) > most):
-        raise UsageError(f"{args.action} was given {len(args.words)} names or files (see `llamay context -help`)")
+    wanted = WORDS[args.action]
+    if not wanted.endswith("...") and len(args.words) != len(wanted.split()):
+        given = " ".join(map(repr, args.words)) or "nothing"
+        raise UsageError(f"{args.action} takes {wanted or 'no names'} and was given {given} (see `llamay context -help`)")
     folder = Folder(settings.load().contexts)
     actions = {"list": _list, "show": _show, "diff": _diff, "rm": _rm, "export": _export, "import": _import}
     actions[args.action](folder, args)
@@ -133,7 +134,7 @@ def _show(folder: "Folder", args: argparse.Namespace) -> None:
     lines = [
         ("name", row["name"]),
         ("tags", ", ".join(row["tags"])),
-        ("saved", row["created"]),
+        ("saved", f"{datetime.fromtimestamp(saved.manifest.created, UTC):%Y-%m-%d %H:%M:%S} UTC"),
         ("forked from", row["parent"]),
         ("tokens", f"{row['tokens']}, {row['held']} of them in pages"),
         ("pages", pages + (", all sound" if args.check else "")),

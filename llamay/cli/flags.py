@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
@@ -9,6 +10,10 @@ from llamay.errors import UsageError
 
 Completes = Literal["", "model", "file", "folder", "command", "shell"]
 
+
+_NUMBERS = {"int": "a whole number", "float": "a number"}
+_NO_NUMBER = re.compile(r"^(-[\w-]+)\S*: invalid (int|float) value: (.*)$", re.DOTALL)
+_BOTH = re.compile(r"(?<=\w)/--?[\w/-]+(?=:)")  # the other spellings of a flag
 
 KV_WORDS = "f32 (exact), f16, vq8 (8-bit values), q8 (both)"
 
@@ -39,7 +44,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Turns argparse's complaint into a UsageError, which the frame prints."""
-        raise UsageError(f"{message.removeprefix('argument ')} (see `{self.prog} -help`)")
+        said = _NO_NUMBER.sub(lambda found: f"{found[1]} is {found[3]}; expected {_NUMBERS[found[2]]}", message.removeprefix("argument "))
+        raise UsageError(f"{_BOTH.sub('', said)} (see `{self.prog} -help`)")
 
     def flags(self) -> list[argparse.Action]:
         """The registered flags, in the order of registration."""

@@ -142,3 +142,16 @@ def test_export_and_import(llamay: Run, folder: Folder, home: Path, capsys: Capt
 def test_wrong_usage(words: list[str], llamay: Run, capsys: Captured) -> None:
     assert llamay("context", *words) == 2
     assert capsys.readouterr().err.startswith("llamay context: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["show"], "show takes NAME and was given nothing"),
+        (["diff", "a"], "diff takes NAME NAME and was given 'a'"),
+        (["list", "a"], "list takes no names and was given 'a'"),
+    ],
+)
+def test_what_an_action_takes_is_told(llamay: Any, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+    assert llamay("context", *words) == 2
+    assert says in capsys.readouterr().err
