@@ -152,6 +152,6 @@ def test_wrong_usage(words: list[str], llamay: Run, capsys: Captured) -> None:
         (["list", "a"], "list takes no names and was given 'a'"),
     ],
 )
-def test_what_an_action_takes_is_told(llamay: Any, capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
+def test_what_an_action_takes_is_told(llamay: Callable[..., int], capsys: pytest.CaptureFixture[str], words: list[str], says: str) -> None:
     assert llamay("context", *words) == 2
     assert says in capsys.readouterr().err
