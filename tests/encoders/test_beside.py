@@ -1,5 +1,6 @@
 """A small encoder is loaded beside the models that answer, and neither gives its place to the other."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ DATA = Path(__file__).parents[1] / "data"
 @pytest.fixture
 def models(tmp_path):
     store = Store(tmp_path / "models")
+    made_at = 1_700_000_000
     for name, path in (
         ("chat", DATA / "models" / "llama-gqa.f16.gguf"),
         ("other", DATA / "models" / "qwen3.f16.gguf"),
@@ -26,6 +28,8 @@ def models(tmp_path):
         ("third", DATA / "encoders" / "nomic-bert.f16.gguf"),
     ):
         pull(store, str(path), name=names.parse(name))
+        (manifest,) = store.manifests.glob(f"*/*/{name}/*")
+        os.utime(manifest, (made_at := made_at + 1, made_at))  # a quick machine makes two within a tick of its file system
     made = Models(settings.load({"backend": "numpy", "models": store.root}), Bounds(loaded=1, keep_alive=None))
     yield made
     made.close()
