@@ -4,6 +4,7 @@ import contextlib
 import sys
 from dataclasses import dataclass, replace
 
+from llamay.cli import status
 from llamay.cli.terminal import folded, note, plain
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve.engine import Engine
@@ -37,9 +38,11 @@ def show(
         note(news)
     how = replace(sampling, seed=fresh_seed() if seed is None else seed)
     ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops)))
-    with contextlib.closing(ticket.events()) as events:
+    reading = f"reading a prompt of {len(prompt.tokens):,} tokens"
+    with contextlib.closing(ticket.events()) as events, status.waiting(reading) as read:
         try:
             for event in events:
+                read()
                 match event:
                     case Text(text):
                         pieces.append(text)

@@ -137,11 +137,14 @@ def _or(value: int | None, usual: int) -> int:
 def target_of(args: argparse.Namespace, in_force: "Settings", context: int) -> "Target":
     """The model the flags name, loaded for one request."""
     from llamay.bench.target import open_file, open_synthetic
+    from llamay.cli import status
 
     named = named_of(args, in_force)
     if isinstance(named, str):
-        return open_synthetic(named, in_force, context)
-    return open_file(named, in_force, context)
+        with status.waiting(f"making {named}"):
+            return open_synthetic(named, in_force, context)
+    with status.waiting(f"loading {args.m or args.model or 'the model'}"):
+        return open_file(named, in_force, context)
 
 
 def named_of(args: argparse.Namespace, in_force: "Settings") -> Path | str:

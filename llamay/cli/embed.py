@@ -74,13 +74,15 @@ def run(args: argparse.Namespace) -> int:
 def encoder(name: str, does: "Does", backend: str | None) -> "Iterator[Encoder]":
     """The model of that name, or the usual one that `does` what is asked, ready for it; what a person should know is told."""
     from llamay import settings
-    from llamay.cli import models
+    from llamay.cli import models, status
     from llamay.serve import load
     from llamay.serve.encoding import Encoder
     from llamay.serve.engine import Engine
 
     in_force = settings.load({"backend": backend})
-    loaded = load.load(models.path(name, in_force, does), in_force, embeds=True)
+    path = models.path(name, in_force, does)
+    with status.waiting(f"loading {name or 'the model'}"):
+        loaded = load.load(path, in_force, embeds=True)
     with Engine.of(loaded) as engine:
         for news in loaded.notes:
             note(news)

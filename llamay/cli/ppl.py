@@ -42,7 +42,7 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import arch, gguf, ppl, settings
-    from llamay.cli import models
+    from llamay.cli import models, status
     from llamay.serve import load
 
     if args.file is None:
@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     with gguf.open(path) as file:
         context = min(CONTEXT, arch.describe(file).context) if args.context is None else args.context
     ppl.check(context, args.chunks)
-    with load.load(path, replace(in_force, context=context), direct=True) as loaded:
+    with status.waiting(f"loading {args.m or args.model or 'the model'}"):
+        loaded = load.load(path, replace(in_force, context=context), direct=True)
+    with loaded:
         note(loaded.describe())
         ids = ppl.tokens_of(loaded, text)
         chunks = ppl.chunk_count(len(ids), context, args.chunks)

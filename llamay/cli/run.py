@@ -69,7 +69,7 @@ def add_load_flags(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
-    from llamay.cli import answer, chat, models
+    from llamay.cli import answer, chat, models, status
     from llamay.serve import load, sampling
     from llamay.serve.engine import Bounds, Engine
     from llamay.serve.request import Limits
@@ -82,7 +82,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
     sampling.checked(_sampling(args))  # before the model is loaded
     in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "kv_mem", "backend")})
-    loaded = load.load(models.path(name, in_force), in_force)
+    path = models.path(name, in_force)
+    with status.waiting(f"loading {name or 'the model'}"):
+        loaded = load.load(path, in_force)
     with Engine.of(loaded, Bounds(running=1)) as engine:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         how = sampling_of(args, loaded)

@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     with gguf.open(path) as file:
         context = min(length + ANSWER, arch.describe(file).context)
     found = []
-    with load.load(path, replace(in_force, context=max(context, 1)), direct=True) as loaded:
+    with status.waiting(f"loading {args.m or args.model or 'the model'}"):
+        loaded = load.load(path, replace(in_force, context=max(context, 1)), direct=True)
+    with loaded:
         note(f"{loaded.describe()} · {loaded.executor.numerics}")
         for row in verify(loaded, status.say, length):
             status.clear()

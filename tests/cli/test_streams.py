@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +94,24 @@ def test_lines_that_change_fit_the_terminal(
     status.clear()
     shown = capsys.readouterr().err
     assert shown == ("" if term == "dumb" else "\r\x1b[Kmeasuring something\r\r\x1b[K")
+
+
+def test_what_lasts_is_told_and_what_does_not_is_not(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    said, cleared = threading.Event(), "\r\x1b[K"
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(status, "PATIENCE", 600.0)
+    with status.waiting("loading tiny"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(status, "PATIENCE", 0.0)
+    say = status.say
+    monkeypatch.setattr(status, "say", lambda what: (say(what), said.set()))
+    with status.waiting("loading tiny") as done:
+        assert said.wait(60)
+        done()
+        print("what comes then", file=sys.stderr)
+    assert capsys.readouterr().err == f"{cleared}loading tiny ...\r{cleared}what comes then\n"
 
 
 @pytest.mark.parametrize(

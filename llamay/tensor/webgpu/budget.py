@@ -110,7 +110,7 @@ def need(
 def have(adapter: Adapter, allowed: int = 0) -> Have | None:
     """What the adapter has to give: `allowed` where a person set it, else what the system tells; None: unknown."""
     if allowed:
-        return Have(allowed, "device_memory is set to that")
+        return Have(allowed, "are what device_memory allows")
     if adapter.software:
         return Have(room.machine().free, "of the machine's memory are free")
     if adapter.type == "IntegratedGPU":
