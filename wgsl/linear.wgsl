@@ -5,7 +5,8 @@
 //# order of the sum is: element by element within a group that shares a scale, group by
 //# group, then over the k-lanes.  It depends on nothing else.  A k-lane that has no superblock
 //# in the last step does the row's last unit again and drops it: no lane may leave the loop early.
-//# Row by row, so that few sums are in the making at once: with all of them an adapter of 16 registers stores each product.
+//# ${A} rows at a time, so that some four sums are in the making at once: with one each addition would wait for the one before,
+//# with many more an adapter of 16 registers stores each product.
 //# With `heads` a stream holds the W of several, each for its part of x and of y.
 //# With `experts` a stream holds the W of several, a token is a pair of row and rank, and those of a workgroup share an expert.
 //% include "include/dims.wgsl"
@@ -158,11 +159,14 @@ ${unpacker.begin()}
 //% endfor
 //% endfor
 //% endif
-//% for j in range(R)
+//% for first in range(0, R, A)
+//% for j in range(first, first + A)
 //% for t in range(MT)
       var a${j}_${t}_${g} = 0.0;
 //% endfor
+//% endfor
 //% for k in range(g * G, g * G + G)
+//% for j in range(first, first + A)
 //% if unpacker.fetch is defined
       ${unpacker.fetch(j, k)}
 //% endif
@@ -171,9 +175,12 @@ ${unpacker.begin()}
       a${j}_${t}_${g} = fma(w${j}_${k}, ${"z" if lift(k) | int else "x"}${t}_${k}, a${j}_${t}_${g});
 //% endfor
 //% endfor
+//% endfor
+//% for j in range(first, first + A)
 //% for t in range(MT)
 //% set folded = fold(j, g, "a" ~ j ~ "_" ~ t ~ "_" ~ g, "s" ~ t ~ "_" ~ g, "y" ~ j ~ "_" ~ t)
       y${j}_${t} = ${"select(y%d_%d, %s, mine == unit)" % (j, t, folded) if KL > 1 or ragged else folded};
+//% endfor
 //% endfor
 //% endfor
 //% endfor

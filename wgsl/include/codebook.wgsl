@@ -22,11 +22,11 @@ fn signs_of(known: u32) -> u32 {
 (${word("q", j, i // 4)} & 255u)
 //% endif
 //% endmacro
-//# four elements from k on, with the signs that bits of s tell
+//# four elements from k on, with the signs that bits of s tell: the seven bits of a byte p are turned into those of 128 - p
 //% macro signed(j, k, raised)
 //% set at = 4 * (k % 8 // 4) + k // 8
 let m${j}_${k} = (s${j} ${">> %du" % at if at else ""}) & 0x01010101u;
-let g${j}_${k} = (${raised} ^ ((m${j}_${k} << 7u) - m${j}_${k})) + m${j}_${k};
+let g${j}_${k} = (${raised} ^ (0x80808080u - m${j}_${k})) + m${j}_${k};
 //% endmacro
 //# four of the eight elements of IQ2 that a word of nibbles tells
 //% macro four_of_eight(j, k)

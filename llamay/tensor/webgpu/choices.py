@@ -5,6 +5,8 @@ from llamay.tensor.webgpu.formats import FORMATS, Plane, Tile, block_vectors, pl
 from llamay.tensor.webgpu.launch import Launch
 from llamay.wgsl import XYZW, Choice
 
+SUMS = 4  # that a lane of a linear has in the making at once
+
 
 def _offsets(planes: tuple[Plane, ...], tile: Tile) -> dict[str, int]:
     """First vec4 of each plane within its unit or head."""
@@ -123,6 +125,7 @@ def linear(
     return {
         **_shape(type, launch, tile),
         "MT": tokens,
+        "A": min(SUMS, tile.rows) if tokens == 1 else 1,
         "epilogue": epilogue,
         "bias": bias,
         "normed": normed,
