@@ -25,7 +25,6 @@ def running(serving: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Any
 
 def load(running: Any) -> None:
     running.site.models.load(running.site.models.default)
-    running.site.models.engine.visit(lambda scheduler: None)  # the statistics know of it
 
 
 def test_ps_shows_what_is_loaded(running: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,7 +84,10 @@ class Screen:
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
     folders = {f"LLAMAY_{name}": str(tmp_path / name.lower()) for name in ("MODELS", "CONTEXTS", "CACHE")}
-    return {**os.environ, **folders, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1"}
+    made = {**os.environ, **folders, "TERM": "xterm-256color", "PYTHONUNBUFFERED": "1"}
+    for name in ("COLUMNS", "LINES"):  # the terminal's size, whatever that of the tests is said to be
+        made.pop(name, None)
+    return made
 
 
 @pytest.fixture
