@@ -13,10 +13,11 @@ from textual.widgets import Input, Static
 
 from llamay.tui import words
 
-WIDTH = 76  # columns of the help
-BOX = """
-{name} { align: center middle; }
-{name} > #box { width: 84; max-width: 94%; height: auto; max-height: 90%; padding: 1 2; border: round $accent; background: $surface; }
+WIDTH, SHARE = 84, 94  # columns of a window, and the most of the screen's that it takes, in hundredths
+FRAME = 8  # columns of its border, padding and scroll bar
+BOX = f"""
+{{name}} {{ align: center middle; }}
+{{name}} > #box {{ width: {WIDTH}; max-width: {SHARE}%; height: auto; max-height: 90%; padding: 1 2; border: round $accent; background: $surface; }}
 """
 
 
@@ -116,11 +117,11 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Title by title."""
-        text = Text()
+        text, wide = Text(), min(WIDTH, self.app.size.width * SHARE // 100) - FRAME
         for title, keys in self._sections:
             text.append(f"{title}\n", "bold")
             for key, what in keys:
-                text.append("\n".join(textwrap.wrap(what, WIDTH, initial_indent=f"  {key:<13} ", subsequent_indent=" " * 16)) + "\n")
+                text.append("\n".join(textwrap.wrap(what, wide, initial_indent=f"  {key:<13} ", subsequent_indent=" " * 16)) + "\n")
             text.append("\n")
         text.append("escape leaves", "dim")
         with VerticalScroll(id="box"):

@@ -1,6 +1,7 @@
 """Keys, by the state they are pressed in."""
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -59,6 +60,18 @@ def test_help_is_made_of_the_bindings(started: Any, scripted: Any, moments: Any,
                 await wait(pilot, lambda words=words: words in "\n".join(text(app)))
             await pilot.press("escape")
             await wait(pilot, lambda: not isinstance(app.screen, Help))
+
+    go(test())
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_help_is_folded_as_wide_as_its_window(started: Any, scripted: Any, moments: Any, text: Any, wait: Any, columns: int) -> None:
+    async def test() -> None:
+        async with started(scripted(moments()), "forks", (columns, 80)) as (app, pilot):
+            await pilot.press("question_mark")
+            await wait(pilot, lambda: any("escape leaves" in line for line in text(app)))
+            told = [line.partition("\u2502")[2].partition("\u2502")[0] for line in text(app)]
+            assert {line.strip() for line in told if re.match(r"  \S", line)} == {"forks", "everywhere", "escape leaves"}
 
     go(test())
 
