@@ -16,8 +16,8 @@ from llamay.bench.shapes import Mix, Shape
 from llamay.bench.synthetic import build
 from llamay.quant import TensorType
 from llamay.sample import Sampling
-from llamay.serve import devices
-from llamay.serve.pools import single
+from llamay.serve.loading import devices
+from llamay.serve.loading.pools import single
 from llamay.tensor.batch import Batch
 from llamay.tensor.executor import Executor
 

@@ -29,7 +29,7 @@ from llamay.bench.kernels import TYPES, kernel_rows
 from llamay.bench.synthetic import make
 from llamay.errors import LlamayError, WrongNumbers
 from llamay.sample import Sampling
-from llamay.serve import devices, load
+from llamay.serve.loading import devices, load
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.webgpu.selftest import Row
 from llamay.verify.run import verify

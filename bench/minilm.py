@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from llamay import gguf, settings
 from llamay.quant import TensorType
-from llamay.serve import load
 from llamay.serve.encoding import Encoder
 from llamay.serve.engine import Engine
+from llamay.serve.loading import load
 
 Real = NDArray[np.float64]
 Tensors = dict[str, NDArray[np.float32]]

@@ -15,8 +15,8 @@ from llamay.bench.shared import Room, open_shared
 from llamay.cli import models
 from llamay.sample import Sampling
 from llamay.serve.request import Limits, Request
+from llamay.serve.scheduling.together import Together
 from llamay.serve.ticket import Ticket
-from llamay.serve.together import Together
 
 LONG = 2000  # tokens of the prompt that arrives
 ANSWERS = 4

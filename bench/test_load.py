@@ -10,8 +10,8 @@ from llamay import gguf, settings, tok
 from llamay.bench.shapes import SHAPES
 from llamay.bench.synthetic import make as synthetic
 from llamay.quant import TensorType
-from llamay.serve import devices
-from llamay.serve.pools import single
+from llamay.serve.loading import devices
+from llamay.serve.loading.pools import single
 from llamay.tok.bpe import BYTES
 
 VOCABULARY = 150_000

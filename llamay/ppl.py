@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.errors import UsageError
-from llamay.serve.load import Loaded
+from llamay.serve.loading.load import Loaded
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats

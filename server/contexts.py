@@ -6,8 +6,8 @@ import falcon
 import msgspec
 
 from llamay.errors import UsageError
-from llamay.serve import turns
-from llamay.serve.kept import Kept, Told
+from llamay.serve.contexts import turns
+from llamay.serve.contexts.kept import Kept, Told
 from llamay.serve.models import Served
 from llamay.serve.ticket import Ticket
 from llamay.server import bodies, replies, visits

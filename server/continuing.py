@@ -7,10 +7,10 @@ from typing import Any
 import falcon
 
 from llamay.errors import UsageError
-from llamay.serve import turns
+from llamay.serve.contexts import turns
+from llamay.serve.contexts.kept import PREFIX, Kept
 from llamay.serve.events import Timings
-from llamay.serve.kept import PREFIX, Kept
-from llamay.serve.language import Language, Message, Prompt
+from llamay.serve.loading.language import Language, Message, Prompt
 from llamay.serve.models import Served
 from llamay.serve.options import Options
 from llamay.serve.ticket import Ticket

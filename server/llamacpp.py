@@ -7,7 +7,7 @@ import msgspec
 
 from llamay import __version__
 from llamay.errors import QueueFull
-from llamay.serve.language import Language
+from llamay.serve.loading.language import Language
 from llamay.serve.stats import RequestStats
 from llamay.server import bodies, replies
 from llamay.server.openai import wire

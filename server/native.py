@@ -8,7 +8,7 @@ import msgspec
 
 from llamay.errors import LlamayError, UsageError
 from llamay.serve.events import Done, Ended, Timings
-from llamay.serve.language import Prompt
+from llamay.serve.loading.language import Prompt
 from llamay.serve.logprobs import Scored
 from llamay.serve.speech import Spoken, spoken
 from llamay.server import bodies, failures, replies, sse

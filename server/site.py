@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from llamay.errors import Closed, QueueFull
+from llamay.serve.contexts.shelf import Shelf
 from llamay.serve.models import Models
-from llamay.serve.shelf import Shelf
 from llamay.server.configuration import Configuration
 from llamay.server.log import Journal
 from llamay.server.meter import Meter

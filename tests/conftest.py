@@ -154,7 +154,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def adapter() -> "Adapter":
     """The adapter the settings choose."""
     from llamay.errors import NoAdapter
-    from llamay.serve import devices
+    from llamay.serve.loading import devices
 
     try:
         choice = devices.choose(SETTINGS)

@@ -9,13 +9,14 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from llamay.errors import LlamayError
-from llamay.serve import moment, turns
+from llamay.serve import moment
+from llamay.serve.contexts import turns
+from llamay.serve.contexts.kept import Kept
+from llamay.serve.contexts.shelf import Shelf
 from llamay.serve.events import Done, Event, Failed
-from llamay.serve.kept import Kept
-from llamay.serve.language import Language, Prompt
+from llamay.serve.loading.language import Language, Prompt
 from llamay.serve.models import Models
 from llamay.serve.options import Options
-from llamay.serve.shelf import Shelf
 from llamay.serve.speech import Spoken, spoken
 from llamay.serve.ticket import Ticket
 from llamay.settings import Settings

@@ -13,7 +13,7 @@ from llamay.bench.shared import Room
 from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
 from llamay.serve.request import Limits, Request
-from llamay.serve.together import Together
+from llamay.serve.scheduling.together import Together
 
 MOST = 64  # requests a step may have
 LEAST = 24  # tokens to generate: a scheduler may have run two submissions ahead when the clock begins

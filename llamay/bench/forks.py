@@ -18,7 +18,7 @@ from llamay.errors import LlamayError, UsageError
 from llamay.kv import Context
 from llamay.kv.snapshots import Folder, Label, Saved, origin_of, restore, save
 from llamay.serve.request import Limits, Request
-from llamay.serve.together import Together
+from llamay.serve.scheduling.together import Together
 
 MOST = 1024
 BEYOND = 2  # tokens that the context's forks go on for, the one they are given included

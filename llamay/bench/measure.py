@@ -12,9 +12,9 @@ from llamay.bench.resident import rss
 from llamay.bench.target import Target
 from llamay.errors import UsageError
 from llamay.sample import Sampling
-from llamay.serve.alone import Alone
 from llamay.serve.events import Timings
 from llamay.serve.request import Limits, Request
+from llamay.serve.scheduling.alone import Alone
 from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.program import Floats
 

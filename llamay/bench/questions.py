@@ -12,7 +12,7 @@ from llamay.bench.target import Target
 from llamay.errors import LlamayError, UsageError
 from llamay.kv.table import sized
 from llamay.serve.request import Limits, Request
-from llamay.serve.together import Together
+from llamay.serve.scheduling.together import Together
 from llamay.tensor.batch import PAGE
 
 MOST = 1024

@@ -11,7 +11,7 @@ from llamay.bench.probe import Parts
 from llamay.bench.resident import peak_rss
 from llamay.bench.target import Target, kv_bytes, weight_bytes
 from llamay.errors import UsageError
-from llamay.serve.scheduler import CHUNK
+from llamay.serve.scheduling.scheduler import CHUNK
 
 LEAST_GENERATED = 2  # the first token's time is the prompt's
 

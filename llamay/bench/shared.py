@@ -8,8 +8,8 @@ from pathlib import Path
 from llamay import arch, gguf, model
 from llamay.arch import Config
 from llamay.bench.target import Target
-from llamay.serve import devices, load
-from llamay.serve.pools import Pools, pools
+from llamay.serve.loading import devices, load
+from llamay.serve.loading.pools import Pools, pools
 from llamay.settings import Settings
 from llamay.tensor.program import Program
 

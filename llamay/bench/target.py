@@ -11,8 +11,8 @@ import numpy as np
 
 from llamay.errors import UsageError
 from llamay.quant import LAYOUTS
-from llamay.serve import devices, load
-from llamay.serve.pools import single
+from llamay.serve.loading import devices, load
+from llamay.serve.loading.pools import single
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE, Ints
 from llamay.tensor.cache import cache_format
@@ -91,7 +91,7 @@ class Target:
 def open_file(path: Path, settings: Settings, context: int) -> Target:
     """The model of a file, with room for `context` tokens unless the settings ask for more.
 
-    Raises what `llamay.serve.load.load` raises.
+    Raises what `llamay.serve.loading.load.load` raises.
     """
     loaded = load.load(path, replace(settings, context=_context(settings, context)), direct=True)
     owned = ExitStack()

@@ -9,8 +9,8 @@ from llamay.cli.terminal import folded, note, plain
 from llamay.sample import Sampling, fresh_seed
 from llamay.serve.engine import Engine
 from llamay.serve.events import Done, Failed, Text
-from llamay.serve.language import Prompt
-from llamay.serve.load import Loaded
+from llamay.serve.loading.language import Prompt
+from llamay.serve.loading.load import Loaded
 from llamay.serve.request import Limits, Request
 
 STATISTICS = 20  # columns of name and time before what a line of the statistics says

@@ -12,8 +12,8 @@ from llamay.cli.terminal import folded, note, plain
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
 from llamay.serve.engine import Engine
-from llamay.serve.language import Message
-from llamay.serve.load import Loaded
+from llamay.serve.loading.language import Message
+from llamay.serve.loading.load import Loaded
 from llamay.serve.request import Limits
 
 PROMPT, MORE = ">>> ", "... "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from llamay.cli.flags import Parser, flag, json_flag
 
 if TYPE_CHECKING:
-    from llamay.serve.devices import Choice, Kernels
+    from llamay.serve.loading.devices import Choice, Kernels
     from llamay.settings import Settings
     from llamay.tensor.webgpu.adapters import Adapter
     from llamay.tensor.webgpu.selftest import Row
@@ -28,7 +28,7 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.errors import DeviceError, NoAdapter
-    from llamay.serve import devices
+    from llamay.serve.loading import devices
 
     owner = settings.load({"backend": args.device})
     chosen = devices.choose(owner)

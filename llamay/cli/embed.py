@@ -14,7 +14,7 @@ from llamay.errors import UsageError
 
 if TYPE_CHECKING:
     from llamay.serve.encoding import Encoder
-    from llamay.serve.usual import Does
+    from llamay.serve.loading.usual import Does
 
 NAME = "embed"
 HELP = "turn texts into vectors"
@@ -75,9 +75,9 @@ def encoder(name: str, does: "Does", backend: str | None) -> "Iterator[Encoder]"
     """The model of that name, or the usual one that `does` what is asked, ready for it; what a person should know is told."""
     from llamay import settings
     from llamay.cli import models, status
-    from llamay.serve import load
     from llamay.serve.encoding import Encoder
     from llamay.serve.engine import Engine
+    from llamay.serve.loading import load
 
     in_force = settings.load({"backend": backend})
     path = models.path(name, in_force, does)

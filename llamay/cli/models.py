@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from llamay.settings import Settings
 
 if TYPE_CHECKING:
-    from llamay.serve.usual import Does
+    from llamay.serve.loading.usual import Does
 
 
 def path(name: str, settings: Settings, does: "Does" = "answers") -> Path:
-    """The file of `name`, or of the usual model for what is asked; see `llamay.serve.usual`."""
-    from llamay.serve import usual
+    """The file of `name`, or of the usual model for what is asked; see `llamay.serve.loading.usual`."""
+    from llamay.serve.loading import usual
 
     return usual.path(name, settings, does)
 

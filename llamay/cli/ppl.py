@@ -43,7 +43,7 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from llamay import arch, gguf, ppl, settings
     from llamay.cli import models, status
-    from llamay.serve import load
+    from llamay.serve.loading import load
 
     if args.file is None:
         raise UsageError("which text? -f FILE")

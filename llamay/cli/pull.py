@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from llamay import settings
-    from llamay.serve import usual
+    from llamay.serve.loading import usual
     from llamay.store import Store, names
     from llamay.store.network import Network
     from llamay.store.progress import Bar, Silent, size

@@ -10,7 +10,7 @@ from llamay.errors import UsageError
 
 if TYPE_CHECKING:
     from llamay.sample import Sampling
-    from llamay.serve.load import Loaded
+    from llamay.serve.loading.load import Loaded
 
 NAME = "run"
 HELP = "complete a text (-p), answer a question, or talk with a model"
@@ -70,8 +70,9 @@ def add_load_flags(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.cli import answer, chat, models, status
-    from llamay.serve import load, sampling
+    from llamay.serve import sampling
     from llamay.serve.engine import Bounds, Engine
+    from llamay.serve.loading import load
     from llamay.serve.request import Limits
 
     name, question = words(args)

@@ -13,7 +13,7 @@ from llamay.cli.terminal import live, note
 from llamay.errors import UsageError
 
 if TYPE_CHECKING:
-    from llamay.serve.load import Loaded
+    from llamay.serve.loading.load import Loaded
     from llamay.settings import Settings
     from llamay.verify.checks import Row
 
@@ -39,7 +39,7 @@ def configure(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     from llamay import arch, gguf, settings
     from llamay.cli import models, status
-    from llamay.serve import load
+    from llamay.serve.loading import load
     from llamay.verify.run import TEXT, verify
     from llamay.verify.subject import ANSWER
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from llamay.errors import UsageError
 from llamay.kv import snapshots
+from llamay.serve.contexts.pages import Pages
 from llamay.serve.events import Failed, Rows
 from llamay.serve.options import Options
-from llamay.serve.pages import Pages
 from llamay.serve.request import Limits, Reading, Request
 from llamay.serve.results import Completion, Stream
-from llamay.serve.scheduler import Scheduler
+from llamay.serve.scheduling.scheduler import Scheduler
 from llamay.tensor.program import Floats
 
 if TYPE_CHECKING:

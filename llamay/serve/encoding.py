@@ -8,8 +8,8 @@ import numpy as np
 
 from llamay.errors import ContextFull, LlamayError, UsageError
 from llamay.serve.engine import Engine
-from llamay.serve.load import Loaded
-from llamay.serve.scheduler import Scheduler
+from llamay.serve.loading.load import Loaded
+from llamay.serve.scheduling.scheduler import Scheduler
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats

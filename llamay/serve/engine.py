@@ -15,11 +15,11 @@ from llamay.serve.ledger import FRESH, Ledger
 from llamay.serve.request import Asked
 from llamay.serve.resident import Call, Resident
 from llamay.serve.residents import Residents
-from llamay.serve.scheduler import CHUNK, RUNNING, Model, Scheduler
+from llamay.serve.scheduling.scheduler import CHUNK, RUNNING, Model, Scheduler
+from llamay.serve.scheduling.waiting import MOST_WAITING, Gate
 from llamay.serve.stats import Stats
 from llamay.serve.ticket import Ticket
 from llamay.serve.told import Told
-from llamay.serve.waiting import MOST_WAITING, Gate
 
 T = TypeVar("T")
 

@@ -13,18 +13,19 @@ from llamay.errors import UsageError
 from llamay.kv import snapshots
 from llamay.sample import Sampling
 from llamay.serve import options as asked
-from llamay.serve import ranking, usual
+from llamay.serve import ranking
 from llamay.serve.context import Context
+from llamay.serve.contexts.pages import Pages
 from llamay.serve.encoding import Encoder, Text
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Failed, Rows
-from llamay.serve.language import Message
-from llamay.serve.load import Loaded, load
+from llamay.serve.loading import usual
+from llamay.serve.loading.language import Message
+from llamay.serve.loading.load import Loaded, load
 from llamay.serve.options import Options
-from llamay.serve.pages import Pages
 from llamay.serve.request import Reading
 from llamay.serve.results import Completion, Stream
-from llamay.serve.scheduler import Scheduler
+from llamay.serve.scheduling.scheduler import Scheduler
 from llamay.serve.stats import Stats
 from llamay.tensor.program import Floats
 from llamay.tok import Tokenizer

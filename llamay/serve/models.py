@@ -12,15 +12,15 @@ from typing import Any
 
 from llamay.errors import LlamayError, ModelFileError, NotInstalled, StoreError, UsageError
 from llamay.serve import options as asked
-from llamay.serve import usual
 from llamay.serve.engine import Bounds, Engine
-from llamay.serve.language import Language
-from llamay.serve.load import Loaded, context_of, load
+from llamay.serve.loading import usual
+from llamay.serve.loading.language import Language
+from llamay.serve.loading.load import Loaded, context_of, load
+from llamay.serve.loading.quicker import SMALL
+from llamay.serve.loading.usual import Does
 from llamay.serve.options import Options
-from llamay.serve.quicker import SMALL
 from llamay.serve.request import Keeper
 from llamay.serve.ticket import Ticket
-from llamay.serve.usual import Does
 from llamay.settings import Settings
 from llamay.store import Installed, Store, names, resolve
 from llamay.store.resolve import find

@@ -14,7 +14,8 @@ from llamay import kv
 from llamay.serve.stats import EndedStats, ModelStats, RequestStats, Stats, StepTimes
 
 if TYPE_CHECKING:  # who only reads moments needs no engine
-    from llamay.serve import kept, models, shelf
+    from llamay.serve import models
+    from llamay.serve.contexts import kept, shelf
 
 Run = tuple[int, int, int, int, int]
 """Pages in a row: how many, oldest context or -1, owners, 1 where the prefix tree is one, place of the first or -1."""

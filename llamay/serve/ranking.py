@@ -9,7 +9,7 @@ import numpy as np
 from llamay.errors import ContextFull, LlamayError, UsageError
 from llamay.serve.encoding import Encoded, Encoder
 from llamay.serve.events import Failed, Rows
-from llamay.serve.language import Language
+from llamay.serve.loading.language import Language
 from llamay.serve.request import Reading
 from llamay.tensor.batch import kinds_of
 

@@ -11,7 +11,7 @@ from llamay.serve.events import Final
 from llamay.serve.logprobs import checked
 
 if TYPE_CHECKING:
-    from llamay.serve.admission import Admission
+    from llamay.serve.scheduling.admission import Admission
 
 SEEDS = 1 << 32
 MOST_CHOICES = 128

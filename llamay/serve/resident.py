@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from llamay.errors import DeviceError, DeviceLost, LlamayError, OutOfMemory
 from llamay.serve.events import Done
-from llamay.serve.scheduler import Model, Scheduler
-from llamay.serve.sequence import Sequence
+from llamay.serve.scheduling.scheduler import Model, Scheduler
+from llamay.serve.scheduling.sequence import Sequence
+from llamay.serve.scheduling.waiting import Waiting
 from llamay.serve.stats import ModelStats, RequestStats, State
 from llamay.serve.ticket import Ticket
-from llamay.serve.waiting import Waiting
 
 LISTED = 64  # of those who wait: telling of a thousand would cost the engine's thread milliseconds
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from llamay.errors import Closed
 from llamay.serve.resident import Resident
-from llamay.serve.waiting import Gate, Waiting
+from llamay.serve.scheduling.waiting import Gate, Waiting
 
 LIGHT = 2  # light models at once
 

@@ -13,7 +13,7 @@ from llamay.kv.table import sized
 from llamay.sample import Sampling
 from llamay.serve.events import Done, Failed, Rows
 from llamay.serve.request import Limits, Reading, Request
-from llamay.serve.together import Together
+from llamay.serve.scheduling.together import Together
 from llamay.tensor.batch import PAGE, Ints
 from llamay.verify import elsewhere
 from llamay.verify.checks import Check, Row

@@ -12,7 +12,7 @@ import numpy as np
 from llamay.errors import LlamayError
 from llamay.kv.snapshots import Folder, origin_of, restore
 from llamay.kv.table import sized
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Ints
 from llamay.tensor.program import Floats

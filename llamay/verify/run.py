@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 
 from llamay.errors import DeviceLost, LlamayError
-from llamay.serve.load import Loaded
+from llamay.serve.loading.load import Loaded
 from llamay.verify.caches import apply, cache_checks
 from llamay.verify.checks import CHECKS, Row
 from llamay.verify.contexts import CONTEXT_CHECKS

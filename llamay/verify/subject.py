@@ -7,10 +7,10 @@ import numpy as np
 
 from llamay.errors import UsageError
 from llamay.sample import Sampling
-from llamay.serve.alone import Alone
-from llamay.serve.load import Loaded
+from llamay.serve.loading.load import Loaded
 from llamay.serve.request import Limits, Request
-from llamay.serve.scheduler import CHUNK
+from llamay.serve.scheduling.alone import Alone
+from llamay.serve.scheduling.scheduler import CHUNK
 from llamay.tensor.batch import PAGE, Batch, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats

@@ -5,8 +5,8 @@ from typing import ClassVar
 import falcon
 
 from llamay.errors import UsageError
-from llamay.serve import turns
-from llamay.serve.language import Message, Prompt
+from llamay.serve.contexts import turns
+from llamay.serve.loading.language import Message, Prompt
 from llamay.server import bodies
 from llamay.server.continuing import Going
 from llamay.server.ollama import answer, wire

@@ -6,7 +6,7 @@ import falcon
 
 from llamay import arch, gguf
 from llamay.errors import ModelFileError
-from llamay.serve.load import context_of
+from llamay.serve.loading.load import context_of
 from llamay.serve.models import Models, Served, told_as
 from llamay.server import bodies, replies
 from llamay.server.ollama import details, lines, named, wire

@@ -9,7 +9,7 @@ import falcon
 
 from llamay.errors import LlamayError, UsageError
 from llamay.serve.events import Done, Ended, Logprobs, Timings
-from llamay.serve.language import Language
+from llamay.serve.loading.language import Language
 from llamay.serve.logprobs import Scored
 from llamay.serve.models import Served
 from llamay.serve.options import Options

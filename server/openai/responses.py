@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import falcon
 
 from llamay.errors import ContextBusy, ContextLost
-from llamay.serve.kept import Kept
-from llamay.serve.language import Prompt
+from llamay.serve.contexts.kept import Kept
+from llamay.serve.loading.language import Prompt
 from llamay.server import bodies, failures, replies
 from llamay.server.continuing import Going, context_id
 from llamay.server.openai import items, wire

@@ -10,10 +10,10 @@ from llamay import gguf, tok
 from llamay.cli import chat
 from llamay.gguf import Typed, ValueType
 from llamay.sample import Sampling
-from llamay.serve import load
-from llamay.serve.alone import Alone
-from llamay.serve.language import Message
+from llamay.serve.loading import load
+from llamay.serve.loading.language import Message
 from llamay.serve.request import Limits, Request
+from llamay.serve.scheduling.alone import Alone
 from llamay.settings import Settings
 
 Run = Callable[..., int]

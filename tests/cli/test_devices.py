@@ -6,7 +6,7 @@ import pytest
 
 from llamay import cli
 from llamay.errors import NoAdapter
-from llamay.serve import devices
+from llamay.serve.loading import devices
 from llamay.settings import Settings
 from llamay.tensor.webgpu import adapters
 from llamay.tensor.webgpu.adapters import Adapter

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from llamay import arch, gguf, model, tok
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.tensor.batch import Batch
 from llamay.tensor.numpy import NumpyExecutor
 

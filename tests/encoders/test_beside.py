@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from llamay import settings
-from llamay.serve import residents, usual
+from llamay.serve import residents
 from llamay.serve.encoding import Encoder
 from llamay.serve.engine import Bounds
+from llamay.serve.loading import usual
 from llamay.serve.models import Models
 from llamay.store import Store, names
 from llamay.store.pull import pull

@@ -11,7 +11,7 @@ from llamay.errors import ContextFull, UsageError
 from llamay.serve import encoding
 from llamay.serve.encoding import Encoder
 from llamay.serve.engine import Engine
-from llamay.serve.load import Loaded, load
+from llamay.serve.loading.load import Loaded, load
 from llamay.serve.request import Request
 
 DATA = Path(__file__).parents[1] / "data"

@@ -15,7 +15,7 @@ from llamay.quant import TensorType
 from llamay.serve import ranking
 from llamay.serve.encoding import Encoded, Encoder, batch_of
 from llamay.serve.engine import Engine
-from llamay.serve.load import load
+from llamay.serve.loading.load import load
 from llamay.tensor.numpy import NumpyExecutor
 
 DATA = Path(__file__).parents[1] / "data"

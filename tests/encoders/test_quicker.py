@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from llamay import settings
-from llamay.serve import devices, quicker
-from llamay.serve.devices import Choice
-from llamay.serve.pools import whole
+from llamay.serve.loading import devices, quicker
+from llamay.serve.loading.devices import Choice
+from llamay.serve.loading.pools import whole
 from llamay.tensor.numpy import NumpyExecutor
 
 

@@ -10,7 +10,7 @@ from llamay.errors import ContextFull, UsageError
 from llamay.serve import ranking
 from llamay.serve.encoding import Encoder, batch_of
 from llamay.serve.engine import Engine
-from llamay.serve.load import load
+from llamay.serve.loading.load import load
 
 DATA = Path(__file__).parents[1] / "data"
 DOCUMENTS = ["the first", "A second one, which is longer", "the first", ""]
@@ -107,7 +107,7 @@ def test_a_decoder_judges_by_yes_and_no(tmp_path):
 
 
 def load_language(path):
-    from llamay.serve.language import Language
+    from llamay.serve.loading.language import Language
 
     return Language.read(path)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.store import fingerprint
 from llamay.tensor.cache import OFFERED

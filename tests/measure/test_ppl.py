@@ -9,7 +9,7 @@ import pytest
 
 from llamay import ppl
 from llamay.errors import UsageError
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 from llamay.tensor.numpy import NumpyExecutor

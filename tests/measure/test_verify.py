@@ -12,7 +12,7 @@ import pytest
 
 from llamay.errors import DeviceError, DeviceLost, UsageError
 from llamay.sample import Sampling
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 from llamay.verify import caches, run

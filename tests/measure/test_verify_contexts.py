@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from llamay.errors import LlamayError
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 from llamay.verify import contexts, elsewhere

@@ -3,8 +3,8 @@
 import pytest
 
 from llamay.errors import ContextFull, DeviceLost, UsageError
-from llamay.serve.alone import Alone
 from llamay.serve.events import Done, Ended
+from llamay.serve.scheduling.alone import Alone
 
 
 @pytest.mark.parametrize("chunk", [1, 16, 200])

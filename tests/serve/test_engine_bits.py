@@ -16,11 +16,11 @@ import pytest
 from llamay import arch, gguf, model
 from llamay.kv import Cache
 from llamay.sample import Sampling
-from llamay.serve import flights
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.events import Done
 from llamay.serve.request import Limits, Request
-from llamay.serve.sequence import Mute
+from llamay.serve.scheduling import flights
+from llamay.serve.scheduling.sequence import Mute
 from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.program import Program
 

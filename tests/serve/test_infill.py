@@ -7,7 +7,7 @@ import pytest
 from llamay import arch, gguf, tok
 from llamay.errors import ContextFull, UsageError
 from llamay.sample import Sampling
-from llamay.serve.language import Language
+from llamay.serve.loading.language import Language
 from llamay.tok.fallback import chat_template
 
 MODEL = Path(__file__).parents[1] / "data" / "models" / "qwen2.f16.gguf"

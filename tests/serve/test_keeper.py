@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from llamay.errors import Closed, OutOfMemory, UsageError
+from llamay.serve.contexts.pages import Pages, common
 from llamay.serve.events import Done, Failed
-from llamay.serve.pages import Pages, common
 
 
 @dataclass(eq=False)

@@ -9,7 +9,7 @@ import pytest
 from llamay import gguf
 from llamay.errors import NoAdapter, OutOfMemory, Unsupported, UsageError
 from llamay.gguf import Typed, ValueType
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.webgpu import adapters
 

@@ -7,7 +7,7 @@ import pytest
 from llamay import gguf
 from llamay.arch import describe
 from llamay.errors import ContextFull
-from llamay.serve.language import Language
+from llamay.serve.loading.language import Language
 
 EACH = 4_000_000
 
@@ -32,7 +32,7 @@ def test_what_cannot_fit_is_refused_by_its_length(language: Language, monkeypatc
 
 
 def test_the_bound_is_that_of_the_context_it_is_served_with(language: Language, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llamay.serve.language.SOON_ENCODED", 100)
+    monkeypatch.setattr("llamay.serve.loading.language.SOON_ENCODED", 100)
     longest = max(len(language.tokenizer.token_bytes(id)) for id in range(len(language.tokenizer)))
     language.context = 20
     assert len(language.raw("ab " * 10).tokens) > 0

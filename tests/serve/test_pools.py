@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from llamay.errors import OutOfMemory
-from llamay.serve.pools import COUNTED, MOST_CONTEXTS, STATES, alone, pools, single
-from llamay.serve.scheduler import CHUNK
+from llamay.serve.loading.pools import COUNTED, MOST_CONTEXTS, STATES, alone, pools, single
+from llamay.serve.scheduling.scheduler import CHUNK
 from llamay.tensor.program import Attend, Program, Scan
 
 PAGE_BYTES = 16 * 2 * 2 * 8 * 4  # a layer: 16 tokens of keys and values of 2 heads of 8 numbers

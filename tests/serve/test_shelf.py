@@ -11,12 +11,12 @@ import pytest
 
 from llamay import settings
 from llamay.errors import ContextBusy, ContextLost, ContextMismatch, NoSuchContext, ShelfFull, UsageError
+from llamay.serve.contexts.kept import Kept
+from llamay.serve.contexts.shelf import Shelf
 from llamay.serve.engine import Bounds
 from llamay.serve.events import Done
-from llamay.serve.kept import Kept
 from llamay.serve.models import Models, Served
 from llamay.serve.options import Options
-from llamay.serve.shelf import Shelf
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 TINY = MODELS / "llama-gqa.f16.gguf"

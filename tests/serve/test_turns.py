@@ -10,8 +10,8 @@ import pytest
 from llamay import tok
 from llamay.errors import ContextFull, TemplateError
 from llamay.sample import Sampling
-from llamay.serve import turns
-from llamay.serve.language import Language
+from llamay.serve.contexts import turns
+from llamay.serve.loading.language import Language
 from llamay.tok import ChatTemplate
 from llamay.tok.fallback import CHATML, GEMMA, PLAIN, special_texts
 

@@ -27,7 +27,7 @@ def test_the_list_suits_the_clients_of_openai_and_of_anthropic(client: httpx.Cli
 
 
 def test_a_list_reads_no_vocabulary(serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    from llamay.serve.language import Language
+    from llamay.serve.loading.language import Language
 
     def read(path: object) -> None:
         raise AssertionError("a vocabulary was read")

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from llamay.serve import flights
+from llamay.serve.scheduling import flights
 
 PLAIN = 6  # cases a family
 CHUNKS = 10

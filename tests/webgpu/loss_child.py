@@ -14,8 +14,8 @@ import numpy as np
 
 from llamay.errors import LlamayError
 from llamay.sample import Sampling
-from llamay.serve import load
 from llamay.serve.engine import Engine
+from llamay.serve.loading import load
 from llamay.serve.request import Limits, Request
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch

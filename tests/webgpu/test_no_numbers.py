@@ -9,7 +9,7 @@ from llamay.errors import ContextFull, WrongNumbers
 from llamay.model import bind
 from llamay.sample import Sampling
 from llamay.serve.request import Reading, Request
-from llamay.serve.together import Together
+from llamay.serve.scheduling.together import Together
 from llamay.tensor.batch import Batch
 from llamay.tensor.executor import NO_TOKEN
 from llamay.tensor.numpy import NumpyExecutor

@@ -71,7 +71,7 @@ CHILD = """
 import sys
 from pathlib import Path
 import numpy as np
-from llamay.serve import load
+from llamay.serve.loading import load
 from llamay.settings import Settings
 from llamay.tensor.batch import Batch
 loaded = load.load(Path(sys.argv[1]), Settings())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from llamay.serve import devices
-from llamay.serve.devices import Choice
-from llamay.serve.pools import Pools
+from llamay.serve.loading import devices
+from llamay.serve.loading.devices import Choice
+from llamay.serve.loading.pools import Pools
 from llamay.settings import Settings
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.executor import Executor

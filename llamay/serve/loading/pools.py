@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from llamay.errors import OutOfMemory
 from llamay.kv.table import sized
-from llamay.serve.scheduler import CHUNK, RUNNING
+from llamay.serve.scheduling.scheduler import CHUNK, RUNNING
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import cache_format
 from llamay.tensor.program import Program, Scan

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llamay.errors import TemplateError
-from llamay.serve.language import Language, Message, Prompt
+from llamay.serve.loading.language import Language, Message, Prompt
 from llamay.tok import thinking
 
 MARK = "Zk4llamay9answer"  # stands for the answer that the tokens hold

@@ -11,8 +11,8 @@ from llamay import kv
 from llamay.errors import OutOfMemory, UsageError
 from llamay.kv import snapshots
 from llamay.kv.context import TOKENS
-from llamay.serve.admission import Admission
-from llamay.serve.scheduler import Scheduler
+from llamay.serve.scheduling.admission import Admission
+from llamay.serve.scheduling.scheduler import Scheduler
 
 
 @dataclass(slots=True, eq=False)

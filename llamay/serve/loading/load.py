@@ -10,9 +10,9 @@ from typing import Self
 from llamay import arch, gguf, kv, model, tok
 from llamay.arch import Config
 from llamay.errors import UsageError
-from llamay.serve import devices, quicker
-from llamay.serve.language import Language
-from llamay.serve.pools import Pools, alone, pools, single, whole
+from llamay.serve.loading import devices, quicker
+from llamay.serve.loading.language import Language
+from llamay.serve.loading.pools import Pools, alone, pools, single, whole
 from llamay.settings import Settings
 from llamay.store import fingerprint
 from llamay.tensor.batch import PAGE

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from llamay.errors import LlamayError
 from llamay.serve.events import Done, Event, Failed
 from llamay.serve.request import Asked
-from llamay.serve.scheduler import CHUNK
-from llamay.serve.together import Together
+from llamay.serve.scheduling.scheduler import CHUNK
+from llamay.serve.scheduling.together import Together
 from llamay.tensor.executor import Executor
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from llamay.serve.sequence import Sequence
+from llamay.serve.scheduling.sequence import Sequence
 from llamay.serve.stats import StepTimes
 from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.executor import Executor

@@ -14,17 +14,17 @@ import numpy as np
 
 from llamay.errors import ContextFull, LlamayError, OutOfMemory
 from llamay.kv import Cache, Context
-from llamay.serve.admission import Admission, youngest
 from llamay.serve.events import Done, Reason, Rows
-from llamay.serve.flights import Flights
 from llamay.serve.logprobs import Scored
 from llamay.serve.request import Reading, Request
-from llamay.serve.scoring import LOGIT_BYTES, read, scored
-from llamay.serve.sequence import Decoder, Sequence, no_numbers
+from llamay.serve.scheduling.admission import Admission, youngest
+from llamay.serve.scheduling.flights import Flights
+from llamay.serve.scheduling.scoring import LOGIT_BYTES, read, scored
+from llamay.serve.scheduling.sequence import Decoder, Sequence, no_numbers
+from llamay.serve.scheduling.step import NO_ROWS, Piece, batch_of
+from llamay.serve.scheduling.waiting import Waiting
 from llamay.serve.stats import StepTimes
-from llamay.serve.step import NO_ROWS, Piece, batch_of
 from llamay.serve.ticket import Ticket
-from llamay.serve.waiting import Waiting
 from llamay.tensor.batch import PAGE
 from llamay.tensor.executor import NO_TOKEN, Executor
 
@@ -33,7 +33,7 @@ RUNNING = 64  # sequences a step
 
 
 class Model(Protocol):
-    """What is scheduled; `llamay.serve.load.Loaded` is one."""
+    """What is scheduled; `llamay.serve.loading.load.Loaded` is one."""
 
     executor: Executor
     cache: Cache

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from llamay.errors import ContextFileError, ContextLost, PinsFull, ShelfFull, UsageError
 from llamay.kv import snapshots
 from llamay.kv.snapshots.labels import check_name
-from llamay.serve.admission import Admission
-from llamay.serve.kept import Growth, Kept, Told
-from llamay.serve.language import Message
+from llamay.serve.contexts.kept import Growth, Kept, Told
+from llamay.serve.contexts.pages import Pages, common, ids
+from llamay.serve.loading.language import Message
 from llamay.serve.models import Models, Served
 from llamay.serve.options import Options
-from llamay.serve.pages import Pages, common, ids
-from llamay.serve.scheduler import Scheduler
+from llamay.serve.scheduling.admission import Admission
+from llamay.serve.scheduling.scheduler import Scheduler
 from llamay.serve.ticket import Ticket
 
 STATE = "messages"  # what a saved context's state calls the messages that it holds and nothing else

@@ -11,11 +11,11 @@ from llamay import kv
 from llamay.errors import ContextBusy, ContextLost
 from llamay.kv.context import TOKENS
 from llamay.kv.stats import of_context
-from llamay.serve.admission import Admission
+from llamay.serve.contexts.pages import Pages
 from llamay.serve.events import Done, Final
-from llamay.serve.language import Message
+from llamay.serve.loading.language import Message
 from llamay.serve.models import Served
-from llamay.serve.pages import Pages
+from llamay.serve.scheduling.admission import Admission
 
 PREFIX = "ctx_"
 

@@ -14,7 +14,7 @@ from llamay.kv import Context
 from llamay.serve.events import Logprobs
 from llamay.serve.logprobs import Scored, score
 from llamay.serve.request import Reading
-from llamay.serve.sequence import Sequence
+from llamay.serve.scheduling.sequence import Sequence
 from llamay.tensor.batch import Batch, Ints
 from llamay.tensor.executor import Executor
 from llamay.tensor.program import Floats

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from llamay.kv import Cache
 from llamay.serve.events import Done
 from llamay.serve.request import Asked
-from llamay.serve.scheduler import CHUNK, RUNNING, Scheduler
-from llamay.serve.sequence import Mute
+from llamay.serve.scheduling.scheduler import CHUNK, RUNNING, Scheduler
+from llamay.serve.scheduling.sequence import Mute
+from llamay.serve.scheduling.waiting import MOST_WAITING, Gate, Waiting
 from llamay.serve.ticket import Ticket
-from llamay.serve.waiting import MOST_WAITING, Gate, Waiting
 from llamay.tensor.executor import Executor
 
 

@@ -12,9 +12,9 @@ from llamay.sample import Sampling
 from llamay.sample.terms import Terms
 from llamay.serve.logprobs import Alignment
 from llamay.serve.request import Asked, Limits, Reading, Request
-from llamay.serve.sequence import Decoder, Mute, Sequence
+from llamay.serve.scheduling.sequence import Decoder, Mute, Sequence
+from llamay.serve.scheduling.waiting import Waiting
 from llamay.serve.ticket import Ticket
-from llamay.serve.waiting import Waiting
 from llamay.tensor.batch import PAGE
 from llamay.tensor.program import Program
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from llamay.errors import NoAdapter
-from llamay.serve.pools import Pools
+from llamay.serve.loading.pools import Pools
 from llamay.settings import Settings
 from llamay.tensor import room
 from llamay.tensor.executor import Executor

@@ -7,7 +7,7 @@ import numpy as np
 
 from llamay.errors import LlamayError
 from llamay.kv import Context
-from llamay.serve.sequence import Sequence
+from llamay.serve.scheduling.sequence import Sequence
 from llamay.tensor.batch import Batch, Ints
 
 NO_ROWS = np.empty(0, np.int32)
