@@ -67,7 +67,7 @@ class Chat(Pane):
             with Vertical(id="side"):
                 yield Rows((Column("contexts", 0), Column("tok", 6, right=True)), id="contexts")
             with Vertical():
-                with VerticalScroll(id="messages", can_focus=False):
+                with VerticalScroll(id="messages"):
                     yield Static(HELLO.format(model="No model is loaded yet; the first question loads one."), id="hello", markup=False)
                 prompt = Prompt(placeholder="Ask something; enter sends", id="prompt", show_line_numbers=False)
                 prompt.cursor_blink = False
@@ -169,10 +169,7 @@ class Chat(Pane):
         """The keys act on answers now."""
         self.conversation.edits = None
         exchanges = self._exchanges
-        if exchanges:
-            exchanges[-1].focus()
-        else:
-            self.screen.set_focus(None)
+        (exchanges[-1] if exchanges else self.query_one("#messages", VerticalScroll)).focus()
 
     def on_prompt_recalled(self) -> None:
         """Edits the last question."""

@@ -26,7 +26,11 @@ def test_digits_switch_screens_unless_a_field_has_the_focus(started: Any, script
             await wait(pilot, lambda: app.query_one("#prompt").text == "3")  # typed into the prompt
             assert app.pane.TITLE == "chat"
             await pilot.press("backspace", "escape")
-            await wait(pilot, lambda: app.focused is None)
+            await wait(pilot, lambda: app.focused is app.query_one("#messages"))
+            await pilot.press("i")
+            await wait(pilot, lambda: app.focused is app.query_one("#prompt"))
+            await pilot.press("escape")
+            await wait(pilot, lambda: app.focused is app.query_one("#messages"))
             for number, name in enumerate(NAMES, 1):
                 await pilot.press(str(number))
                 await wait(pilot, lambda name=name: app.pane.TITLE == name)
