@@ -27,6 +27,8 @@ class Clock:
     submit: float = 0.0
     collect: float = 0.0
     preempted: int = 0
+    _submit: float = 0.0  # since the last token: of decode only if another comes
+    _collect: float = 0.0
 
     def admit(self, cached: int) -> None:
         """It is its turn, with so many tokens of the prompt in pages already."""
@@ -35,17 +37,19 @@ class Clock:
     def submitted_steps(self, seconds: float) -> None:
         """Steps went on the queue, which took so long."""
         self.submissions += 1
-        self.submit += seconds if self.generated else 0.0
+        self._submit += seconds if self.generated else 0.0
 
     def waited(self, seconds: float) -> None:
         """For tokens."""
-        self.collect += seconds if self.generated else 0.0
+        self._collect += seconds if self.generated else 0.0
 
     def sampled(self, tokens: int) -> None:
         """So many tokens of one choice have come."""
         self.last = time.perf_counter()
         self.first = self.first or self.last
         self.generated += tokens
+        self.submit, self._submit = self.submit + self._submit, 0.0
+        self.collect, self._collect = self.collect + self._collect, 0.0
 
     def timings(self) -> Timings:
         """The sums so far."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from llamay.errors import Closed, ContextFull, LlamayError, QueueFull, UsageError
 from llamay.sample import Sampling
-from llamay.serve.events import Ended, Rows, Text
+from llamay.serve.events import Ended, Text
 from llamay.serve.request import Reading, Request
 
 
@@ -205,25 +205,6 @@ def test_a_context_that_pays_for_others_is_computed_again(lab) -> None:
     assert found.done.timings.preempted > 0
     assert context.tokens.tolist() == [*lab.prompt_of(2, 20), *found.tokens()][:-1]
     engine.call(lambda scheduler: scheduler.cache.drop(context))
-
-
-def test_logits_at_every_position(lab) -> None:
-    model = lab.model(slots=4)
-    engine = lab.start(model, chunk=16)
-    text = lab.prompt_of(1, 50)
-    other = engine.submit(lab.request(lab.prompt_of(2, 5), 60))
-    for first in (0, 20):
-        ticket = engine.submit(Reading(tuple(text), first))
-        found = lab.listen(ticket)
-        rows = [event for event in found.events if isinstance(event, Rows)]
-        at = first
-        for block in rows:
-            assert block.first == at
-            for row in block.logits:
-                assert (row == lab.logits_of(text[: at + 1])).all()
-                at += 1
-        assert at == len(text)
-    assert lab.listen(other).tokens() == lab.expected(lab.prompt_of(2, 5), 60)
 
 
 def test_an_end_token_and_a_stop_string_end_an_answer(lab) -> None:

@@ -199,7 +199,8 @@ class Admission:
         if isinstance(asked, Reading):
             self._room(asked, 0)
             return Sequence(
-                ticket, 0, "reading", tokens, len(tokens), Sampling(), Limits(), 0, Mute(), prefix_cache=asked.prefix_cache
+                ticket, 0, "reading", tokens, len(tokens), Sampling(), Limits(), 0, Mute(), prefix_cache=asked.prefix_cache,
+                unread=asked.first,
             )  # fmt: skip
         Terms.of(asked.sampling, self._vocabulary)
         stem = asked.choices > 1 or asked.limits.tokens == 0
@@ -246,8 +247,7 @@ class Admission:
         """Takes the pages of all that is known, less what the tree has; where they are not there, takes nothing."""
         fresh = sequence.context is None
         if sequence.context is None:
-            asked = sequence.ticket.asked
-            known = asked.first if isinstance(asked, Reading) else len(sequence.tokens) - 1
+            known = sequence.unread if sequence.purpose == "reading" else len(sequence.tokens) - 1
             found = sequence.tokens[:known] if sequence.prefix_cache else []
             keeper = sequence.keeper
             sequence.context = self.cache.match(found)[0] if keeper is None else keeper.begin(self, found)

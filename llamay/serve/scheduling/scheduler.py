@@ -288,7 +288,7 @@ class Scheduler:
         if not isinstance(asked, Reading) or not self._reserve(sequence, rows):
             return
         piece = Piece(sequence, rows)
-        wanted = np.arange(max(0, asked.first - first), rows, dtype=np.int32)
+        wanted = np.arange(max(0, sequence.unread - first), rows, dtype=np.int32)
         logits = self.executor.forward(batch_of([piece], wanted if len(wanted) else NO_ROWS))
         self._flowing = False
         self.cache.commit(piece.context, piece.tokens)
@@ -297,8 +297,9 @@ class Scheduler:
             sequence.ticket.fail(no_numbers(first + rows, self.executor.name))
             return
         if len(logits):
-            at = max(first, asked.first)
+            at = max(first, sequence.unread)
             sequence.ticket.post(Rows(at, logits) if asked.logprobs is None else read(asked, at, logits))
+            sequence.unread = at + len(logits)  # which lost pages do not change
         if sequence.missing:
             self.prefilling = sequence
         else:

@@ -65,6 +65,7 @@ class Sequence:
     unsaid: str = ""  # text that is certain and not posted
     over: bool = False
     alignment: Alignment | None = None  # of tokens that are told with their logprobs
+    unread: int = 0  # of a reading: the first position whose logits are wanted and were not told yet
 
     @property
     def order(self) -> tuple[int, int]:
