@@ -25,9 +25,10 @@ class Answer:
 
 
 def show(
-    engine: Engine, loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, seed: int | None
-) -> Answer:
-    """Writes the pieces to stdout as they come and ends the line.  `seed` None draws one.
+    engine: Engine, loaded: Loaded, prompt: Prompt, sampling: Sampling, limits: Limits, seed: int | None,
+    context: int | None = None,
+) -> Answer:  # fmt: skip
+    """Writes the pieces to stdout as they come and ends the line.  `seed` None draws one, `context` is one of the engine's.
 
     A terminal gets control characters spelled out; a pipe or file gets the text as it is.
     """
@@ -37,7 +38,7 @@ def show(
     for news in loaded.language.news(prompt):
         note(news)
     how = replace(sampling, seed=fresh_seed() if seed is None else seed)
-    ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops)))
+    ticket = engine.submit(Request(tuple(prompt.tokens), how, replace(limits, stops=prompt.stops), context=context))
     reading = f"reading a prompt of {len(prompt.tokens):,} tokens"
     with contextlib.closing(ticket.events()) as events, status.waiting(reading) as read:
         try:

@@ -19,6 +19,7 @@ EPILOG = """\
 llamay run MODEL "question"    answers through the model's chat template
 llamay run MODEL               talks, in a terminal; /help there explains
 llamay run -m MODEL -p TEXT    completes the raw text
+llamay run MODEL -context NAME "question"    asks behind a saved context, whose tokens are not computed again
 
 MODEL is an installed name or a GGUF file; "" is the default model. Piped input is appended to the
 question or text. The answer goes to stdout, all else to stderr."""
@@ -34,6 +35,8 @@ def configure(parser: Parser) -> None:
     flag(parser, "-p", metavar="TEXT", help="complete this text, without a chat template")
     flag(parser, "-n", type=int, metavar="N", help="at most N tokens (default: until the model ends)")
     flag(parser, "-system", metavar="TEXT", help="the system message of the chat")
+    flag(parser, "-context", dest="saved", metavar="NAME", help="go on from a saved context, which stays as it is")
+    flag(parser, "-recompute", action="store_true", help="with -context: compute its tokens where its pages are of no use here")
     add_load_flags(parser)
     flag(
         parser,
@@ -69,7 +72,7 @@ def add_load_flags(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
-    from llamay.cli import answer, chat, models, status
+    from llamay.cli import answer, chat, models, saved, status
     from llamay.serve import sampling
     from llamay.serve.engine import Bounds, Engine
     from llamay.serve.loading import load
@@ -77,7 +80,11 @@ def run(args: argparse.Namespace) -> int:
 
     name, question = words(args)
     asked = join(question if args.p is None else args.p, _piped())
-    if not asked and args.p is None and not _terminal():
+    if args.saved is None and args.recompute:
+        raise UsageError("-recompute is for a saved context; name one with -context")
+    if args.saved is not None and args.system is not None:
+        raise UsageError("-system opens a conversation, and -context goes on with one: give one of them")
+    if not asked and args.p is None and args.saved is None and not _terminal():
         raise UsageError('nothing to answer: give a question, -p "text", or pipe one in')
     if args.n is not None and args.n < 0:
         raise UsageError(f"-n is {args.n}; it may be 0 or a number of tokens")
@@ -93,10 +100,17 @@ def run(args: argparse.Namespace) -> int:
             note(f"the file has no chat template; using {loaded.language.template.name}")
         for news in loaded.notes:
             note(news)
-        if not asked and args.p is None:
+        context: int | None = None
+        if args.saved is not None:
+            found = saved.reopen(engine, loaded, in_force.contexts, args.saved, recompute=args.recompute)
+            context, prompt = found.context.id, saved.prompt(loaded, found.tokens, asked, raw=args.p is not None)
+        elif not asked and args.p is None:
             return chat.talk(engine, loaded, how, limits, args.system, args.seed)
-        prompt = loaded.language.raw(asked) if args.p is not None else loaded.language.chat(chat.opening(args.system, asked))
-        given = answer.show(engine, loaded, prompt, how, limits, args.seed)
+        elif args.p is not None:
+            prompt = loaded.language.raw(asked)
+        else:
+            prompt = loaded.language.chat(chat.opening(args.system, asked))
+        given = answer.show(engine, loaded, prompt, how, limits, args.seed, context)
         if given.done is None:
             raise KeyboardInterrupt
         answer.close(given.done, loaded, how, stats=args.stats)

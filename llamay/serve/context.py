@@ -34,6 +34,7 @@ class Context:
         self._pages = pages
         self._parent = parent  # name of the saved context it came from
         self._stream: Stream | None = None
+        self.note = ""  # where it was restored, how: from pages, or from tokens and why
         llama.engine.hold(1)
         self._finalizer = weakref.finalize(self, _release, llama.engine, pages)
 
@@ -137,18 +138,19 @@ class Context:
         """Becomes a saved context, or its first `tokens` tokens, and returns itself.
 
         Everything is checked before anything of this one is given up.  Where the pages are not what
-        this machine would compute it is refused by name, or, with `recompute`, built from the tokens.
+        this machine would compute it is refused by name, or, with `recompute`, built from the tokens; `note` says so.
         """
         self._settle()
         folder, origin = self._llama.folder, self._llama.origin
         saved = folder.find(name).manifest
 
-        def restore(scheduler: Scheduler) -> tuple[int, ...]:
+        def restore(scheduler: Scheduler) -> snapshots.Restored:
             found = self._pages.restore(scheduler, folder, saved, origin(scheduler), tokens=tokens, recompute=recompute)
             self._pages.call(saved.name)
-            return found.tokens
+            return found
 
-        self._tokens = list(self._llama.engine.call(restore))
+        found = self._llama.engine.call(restore)
+        self._tokens, self.note = list(found.tokens), found.note
         self._parent = name
         self._compute()
         return self

@@ -183,6 +183,7 @@ def test_a_saved_context_comes_back(llama: Llama) -> None:
     assert context.snapshot("ferry", tags=["test"]) == "ferry"
     restored = llama.restore("ferry")
     assert restored.tokens == context.tokens
+    assert context.note == "" and restored.note.endswith("tokens restored as pages")
     assert restored.generate(seed=4, max_tokens=10).tokens == want
     windowed = llama.engine.call(lambda scheduler: len(scheduler.cache.groups) > 1)
     if windowed:  # what its first tokens saw last is not in the file
@@ -190,6 +191,7 @@ def test_a_saved_context_comes_back(llama: Llama) -> None:
             llama.restore("ferry", tokens=10)
     part = llama.restore("ferry", tokens=10, recompute=windowed)
     assert part.tokens == context.tokens[:10]
+    assert part.note.startswith("10 tokens re" + ("computed" if windowed else "stored"))
     part.append(tokens=context.tokens[10:])
     assert part.generate(seed=4, max_tokens=10).tokens == want
     assert part.restore("ferry").tokens == context.tokens

@@ -1,0 +1,81 @@
+"""`llamay run -context`: an answer behind a saved context, from its pages or, where those are of no use, from its tokens."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from llamay.kv import snapshots
+from llamay.serve.llama import Llama
+
+Run = Callable[..., int]
+Captured = pytest.CaptureFixture[str]
+
+TEXT = "hello there, old ferry"
+SHORT = ("-n", "12", "-temp", "0")
+
+
+@pytest.fixture
+def ferry(home: Path, tiny: Path) -> Path:
+    """The model that has a saved context `ferry`, which holds TEXT."""
+    with Llama(tiny, device="numpy") as model:
+        model.context(text=TEXT).snapshot("ferry")
+    return tiny
+
+
+def test_a_text_goes_on_behind_it(llamay: Run, ferry: Path, capsys: Captured) -> None:
+    for text in ("", " of mine"):
+        assert llamay("run", "-m", str(ferry), "-context", "ferry", "-p", text, *SHORT) == 0
+        shown = capsys.readouterr()
+        assert "'ferry': " in shown.err and "tokens restored as pages" in shown.err and "of them kept" in shown.err
+        assert llamay("run", "-m", str(ferry), "-p", TEXT + text, *SHORT) == 0
+        assert capsys.readouterr().out == shown.out
+    with Llama(ferry, device="numpy") as model:
+        assert model.restore("ferry").text == f"<s>{TEXT}"  # what was saved stays as it is
+
+
+def test_a_question_goes_behind_the_last_answer(llamay: Run, home: Path, tiny: Path, capsys: Captured) -> None:
+    asked = [{"role": "user", "content": "one"}]
+    with Llama(tiny, device="numpy") as model:
+        context = model.context(messages=asked)
+        context.generate(temperature=0.0, max_tokens=4)
+        context.snapshot("talk")
+    assert llamay("run", str(tiny), "-context", "talk", "two", *SHORT) == 0
+    asked_again = capsys.readouterr()
+    assert "tokens restored as pages" in asked_again.err
+    assert llamay("run", str(tiny), "-context", "talk", *SHORT) == 0  # nothing new: the answer goes on
+    assert capsys.readouterr().out != asked_again.out
+
+
+def test_other_numerics_are_refused_or_computed_again(
+    llamay: Run, ferry: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("run", "-m", str(ferry), "-context", "ferry", "-p", " of mine", *SHORT)
+    assert llamay(*words) == 0
+    want = capsys.readouterr().out
+    here = snapshots.origin_of
+    monkeypatch.setattr(snapshots, "origin_of", lambda *given: replace(here(*given), numerics="elsewhere"))
+    assert llamay(*words) == 9
+    refused = capsys.readouterr()
+    assert refused.out == "" and "elsewhere" in refused.err and "-recompute rebuilds it" in refused.err
+    assert llamay(*words, "--recompute") == 0
+    rebuilt = capsys.readouterr()
+    assert rebuilt.out == want and "tokens recomputed: " in rebuilt.err and "elsewhere" in rebuilt.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["-context", "lake", "-p", "x"], 9, "'lake'"),
+        (["-recompute", "-p", "x"], 2, "name one with -context"),
+        (["-context", "ferry", "-system", "be brief", "x"], 2, "give one of them"),
+        (["-context", "ferry", "-p", "x", "-kv", "f16"], 9, "f16"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    llamay: Run, ferry: Path, capsys: Captured, words: list[str], code: int, message: str
+) -> None:
+    assert llamay("run", "-m", str(ferry), *words) == code
+    shown = capsys.readouterr()
+    assert message in shown.err and shown.out == ""
