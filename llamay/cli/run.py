@@ -102,8 +102,9 @@ def run(args: argparse.Namespace) -> int:
             note(news)
         context: int | None = None
         if args.saved is not None:
-            found = saved.reopen(engine, loaded, in_force.contexts, args.saved, recompute=args.recompute)
-            context, prompt = found.context.id, saved.prompt(loaded, found.tokens, asked, raw=args.p is not None)
+            prompt, context = saved.reopen(
+                engine, loaded, in_force.contexts, args.saved, asked, raw=args.p is not None, recompute=args.recompute
+            )
         elif not asked and args.p is None:
             return chat.talk(engine, loaded, how, limits, args.system, args.seed)
         elif args.p is not None:

@@ -7,6 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from llamay.kv import snapshots
+from llamay.serve.contexts import turns
+from llamay.serve.contexts.shelf import STATE
 from llamay.serve.llama import Llama
 
 Run = Callable[..., int]
@@ -46,6 +48,21 @@ def test_a_question_goes_behind_the_last_answer(llamay: Run, home: Path, tiny: P
     assert "tokens restored as pages" in asked_again.err
     assert llamay("run", str(tiny), "-context", "talk", *SHORT) == 0  # nothing new: the answer goes on
     assert capsys.readouterr().out != asked_again.out
+
+
+def test_messages_that_nobody_answered_are_a_conversation(llamay: Run, home: Path, tiny: Path, capsys: Captured) -> None:
+    """As a server saves a context of messages; the template may join them with what is new."""
+    said = [{"role": "user", "content": "one"}]
+    with Llama(tiny, device="numpy") as model:
+        whole = [*said, {"role": "user", "content": "two"}]
+        want = [model.chat(messages, temperature=0.0, max_tokens=12).text for messages in (said, whole)]
+        context = model.context(tokens=turns.opening(model._loaded.language, said).tokens)
+        held, pages = context.tokens, context._pages
+        with model.engine.call(lambda engine: pages.record(engine, model.folder, model.origin(engine), held)) as recording:
+            recording.commit(snapshots.Label("open", state={STATE: said}))
+    for words, text in zip(([], ["two"]), want, strict=True):
+        assert llamay("run", str(tiny), "-context", "open", *words, *SHORT) == 0
+        assert capsys.readouterr().out.rstrip("\n") == text.rstrip("\n")
 
 
 def test_other_numerics_are_refused_or_computed_again(
