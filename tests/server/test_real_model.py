@@ -1,8 +1,12 @@
-"""What only a real model shows: the curl transcripts of docs/, and messages that are gone on with."""
+"""What only a real model shows: the curl transcripts of docs/, messages that are gone on with, one answer for all clients."""
 
 import doctest
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +71,56 @@ def test_a_last_message_of_the_assistant_is_continued(small: Any) -> None:
         body = {"messages": [ASKED], "max_tokens": 7, "temperature": 0}
         whole = client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"]
         assert whole.startswith(BEGUN["content"] + " Paris")
+
+
+CLIENTS = """
+import json, sys
+url, model, asked = sys.argv[1:]
+messages, found = [{"role": "user", "content": asked}], {}
+
+from openai import OpenAI
+ask = OpenAI(base_url=f"{url}/v1", api_key="any").chat.completions.create
+how = dict(model=model, messages=messages, max_tokens=8, temperature=0)
+found["openai"] = [ask(**how).choices[0].message.content, [chunk.choices[0].delta.content or "" for chunk in ask(**how, stream=True)]]
+
+from anthropic import Anthropic
+told = Anthropic(base_url=url, api_key="any").messages
+how = dict(model=model, messages=messages, max_tokens=8, extra_body={"temperature": 0})
+with told.stream(**how) as stream:
+    found["anthropic"] = [told.create(**how).content[0].text, list(stream.text_stream)]
+
+from ollama import Client
+ask = Client(url).chat
+how = dict(model=model, messages=messages, options={"num_predict": 8, "temperature": 0})
+found["ollama"] = [ask(**how).message.content, [part.message.content for part in ask(**how, stream=True)]]
+
+from langchain_anthropic import ChatAnthropic
+from langchain_ollama import ChatOllama
+from langchain_openai import ChatOpenAI
+for name, chat in {
+    "langchain-openai": ChatOpenAI(model=model, base_url=f"{url}/v1", api_key="any", max_tokens=8, temperature=0),
+    "langchain-anthropic": ChatAnthropic(model=model, base_url=url, api_key="any", max_tokens=8, temperature=0),
+    "langchain-ollama": ChatOllama(model=model, base_url=url, num_predict=8, temperature=0),
+}.items():
+    found[name] = [chat.invoke(asked).text, [part.text for part in chat.stream(asked)]]
+
+import litellm
+for provider, base in (("openai", f"{url}/v1"), ("anthropic", url), ("ollama_chat", url)):
+    how = dict(model=f"{provider}/{model}", api_base=base, api_key="any", messages=messages, max_tokens=8, temperature=0)
+    parts = [chunk.choices[0].delta.content or "" for chunk in litellm.completion(**how, stream=True)]
+    found[f"litellm {provider}"] = [litellm.completion(**how).choices[0].message.content, parts]
+print(json.dumps(found))
+"""
+
+
+def test_every_client_is_given_the_same_answer(small: Any) -> None:
+    """The official SDKs, LangChain's and LiteLLM, whole and streamed; in a process of its own, for imports leave threads behind."""
+    environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    words = [sys.executable, "-c", CLIENTS, small.url, small.model, ASKED["content"]]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, env=environment)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout.splitlines()[-1])
+    assert len(found) == 9
+    for client, (whole, parts) in found.items():
+        assert whole.startswith(BEGUN["content"] + " Paris"), client
+        assert len([part for part in parts if part]) > 2 and "".join(parts) == whole, client
