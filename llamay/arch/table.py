@@ -24,8 +24,8 @@ class Architecture:
     head_norms: bool = False  # an RMS norm of each head of q and k before rope
     own_head_norms: bool = False  # a layer norm of each head of q and k with its own weights, where the file has them
     whole_norms: bool = False  # an RMS norm of all heads of q together, and of k, before rope
-    pre_norms: bool = True  # an RMS norm of what each branch reads
-    post_norms: bool = False  # an RMS norm of each branch before it is added
+    pre_norms: bool = True  # a norm of what each branch reads
+    post_norms: bool = False  # a norm of each branch before it is added
     scaled_embedding: bool = False  # embeddings times sqrt(hidden)
     softcaps: bool = False  # attention and final logits may be capped
     parallel: Parallel = "never"  # when both branches read the same h: where the key says so, or a block has one norm

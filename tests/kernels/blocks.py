@@ -16,6 +16,7 @@ HALVES = {  # byte offsets of the f16 fields of a block
     TensorType.TQ1_0: (52,),
     TensorType.TQ2_0: (64,),
 }
+ELSE = (TensorType.Q8_K, TensorType.MXFP4, TensorType.IQ1_M, TensorType.NVFP4)  # scales of other kinds, made below
 
 
 def blocks(type: TensorType, rows: int, columns: int, random: np.random.Generator) -> NDArray[np.uint8]:
@@ -28,6 +29,7 @@ def blocks(type: TensorType, rows: int, columns: int, random: np.random.Generato
         if type is TensorType.F16:
             return values.astype(np.float16).view(np.uint8)
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    assert type in HALVES or type in ELSE, f"nothing says where the half floats of {type.name} lie"
     raw = random.integers(0, 256, (rows, columns // layout.elements, layout.bytes), np.uint8)
     size = 2.0 ** random.uniform(-8, -3, raw.shape[:2])
     for offset in HALVES.get(type, ()):
