@@ -1,4 +1,4 @@
-"""The application: one screen of eight panes over one source, which threads of their own watch and act on."""
+"""The application: one screen of panes over one source, which threads of their own watch and act on."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -207,7 +207,7 @@ class Terminal(App[int]):
     # keys
 
     def action_show(self, name: str) -> None:
-        """Shows one of the eight."""
+        """Shows one of the screens."""
         self.query_one("#panes", ContentSwitcher).current = name
         self.pane.take_focus()
         self._draw()
@@ -241,7 +241,7 @@ class Terminal(App[int]):
         pane = self.pane
         screens = ", ".join(f"{number} {name}" for number, name in enumerate(NAMES, 1))
         everywhere = [
-            ("1-8", f"Screens: {screens}"),
+            (f"1-{len(NAMES)}", f"Screens: {screens}"),
             ("arrows", "Move the cursor; in the chat, from answer to answer"),
             ("tab", "Next part of the screen"),
             ("ctrl+p", "Palette: finds any action by its name"),

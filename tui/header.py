@@ -1,4 +1,4 @@
-"""The Header: what is looked at, in one line, and the eight screens in another."""
+"""The Header: what is looked at, in one line, and the screens in another."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -40,9 +40,9 @@ class Header(Vertical):
 
     def tabs(self, current: str, wide: int = 80) -> str:
         """`1 chat  2 batch ...` with links; where there is no room, the digits of the others."""
-        shown = []
+        shown, room = [], sum(len(f" {number} {called} ") for number, called in enumerate(self._screens, 1))
         for number, called in enumerate(self._screens, 1):
-            label = f"{number} {called}" if wide >= 76 or called == current else f"{number}"
+            label = f"{number} {called}" if wide >= room or called == current else f"{number}"
             shown.append(f"[reverse bold] {label} [/]" if called == current else f"[@click=app.show('{called}')] {label} [/]")
         return "".join(shown)
 

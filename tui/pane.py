@@ -1,4 +1,4 @@
-"""A Pane: one of the eight screens, and what it may ask of the application around it."""
+"""A Pane: one of the screens, and what it may ask of the application around it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -70,7 +70,7 @@ class Pane(Vertical):
         """News other than snapshots come to every pane."""
 
     def take_focus(self) -> None:
-        """The pane was switched to."""
+        """The pane was switched to: something in it has to take the focus, since keys go to what has it."""
 
     def pick(self, key: str) -> None:
         """Puts the cursor on something."""
