@@ -1,4 +1,4 @@
-"""Every curl line of docs/api-openai.md is answered, as the text beside it says."""
+"""Every curl line of docs/api-openai.md and of the README is answered, as the text beside it says."""
 
 import re
 import shlex
@@ -7,12 +7,14 @@ from pathlib import Path
 import httpx
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "api-openai.md"
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "docs" / "api-openai.md", ROOT / "README.md")
 BASE = "http://127.0.0.1:11435"
 
 
 def lines() -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     joined = "".join(blocks).replace("\\\n", " ")
     return [line for line in joined.splitlines() if line.startswith("curl ")]
 
@@ -30,7 +32,7 @@ def carried_out(client: httpx.Client, line: str) -> httpx.Response:
 
 
 def test_there_are_examples() -> None:
-    assert len(lines()) >= 12
+    assert len(lines()) >= 13
 
 
 @pytest.mark.parametrize("line", lines())
