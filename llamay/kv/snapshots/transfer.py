@@ -10,7 +10,7 @@ import msgspec
 
 from llamay.errors import ContextFileError, MalformedContext
 from llamay.kv.snapshots import manifest, page
-from llamay.kv.snapshots.folder import Folder, Saved, explained, sync_folder
+from llamay.kv.snapshots.folder import Folder, Saved, sync_folder
 from llamay.kv.snapshots.labels import check_name
 from llamay.kv.snapshots.manifest import Manifest
 from llamay.kv.snapshots.writer import Writer
@@ -19,25 +19,29 @@ from llamay.kv.snapshots.writer import Writer
 def export(folder: Folder, name: str, path: Path) -> int:
     """Writes the context saved as `name` to a file, as a whole or not at all, and returns its size in bytes.
 
-    Every page is checked on its way; MalformedContext where one is damaged.  A file of that name is replaced.
+    Every page is checked on its way; MalformedContext where one is damaged.  A file of that name is replaced,
+    a folder or a device is not.
     """
     saved = folder.find(name).manifest
     path = Path(os.path.abspath(path))
-    beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise ContextFileError(f"{path} is not a regular file, so no context can be written there")
+    beside = path.with_name(f".{path.name[:40]}.{secrets.token_hex(4)}")
     try:
-        with explained(path), open(beside, "xb") as out:
+        with open(beside, "xb") as out:
             out.write(manifest.encode(saved))
             for digest, size in saved.sizes().items():
                 _copy_page(folder, digest, size, out)
             out.flush()
             os.fsync(out.fileno())
             written = out.tell()
-        with explained(path):
-            os.replace(beside, path)
-            sync_folder(path.parent)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
+        os.replace(beside, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
             beside.unlink()
+        if isinstance(error, OSError):
+            raise ContextFileError(f"{path} cannot be written: {error.strerror or error}") from error
         raise
     return written
 
@@ -82,5 +86,7 @@ def _copy_page(folder: Folder, digest: str, size: int, out: Any) -> None:
         head, stored = page.load(place, digest, memoryview(bytearray(size)))
     except FileNotFoundError:
         raise MalformedContext(f"page {digest} is missing from {folder.pages}") from None
+    except OSError as error:
+        raise ContextFileError(f"{place} cannot be read: {error.strerror or error}") from error
     out.write(head.encode())
     out.write(stored)

@@ -1,5 +1,6 @@
 """The folder: names, lists, replacing, removing, sweeping, carrying from one folder to another, and all that at once."""
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -221,6 +222,27 @@ def test_an_export_that_fails_leaves_the_old_file(machine, folder: Folder, token
     assert file.read_text() == "old" and sorted(path.name for path in tmp_path.iterdir()) == ["carried", "contexts"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_an_export_replaces_files_only(machine, folder: Folder, tokens, tmp_path: Path) -> None:
+    """A pipe or a device of that name stays, whoever may write to its folder."""
+    here = machine()
+    here.save(folder, here.fill(tokens(20)))
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    before = sorted(path.name for path in tmp_path.iterdir())
+    for name in ("folder", "pipe", "link"):
+        with pytest.raises(ContextFileError, match=rf"{name} is not a regular file"):
+            export(folder, "a", tmp_path / name)
+    for name, why in (("nowhere/x", "No such file"), ("file/x", "Not a directory")):
+        with pytest.raises(ContextFileError, match=rf"{name} cannot be written: {why}[^']*$"):
+            export(folder, "a", tmp_path / name)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before and (tmp_path / "pipe").is_fifo()
+    long = tmp_path / ("\N{WATER WAVE}" * 60)  # 240 bytes
+    assert export(folder, "a", long) == long.stat().st_size
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path, machine, tokens) -> None:
     (tmp_path / "file").touch()
     here = machine()
@@ -233,8 +255,6 @@ def test_a_full_disk_leaves_what_there_was(machine, folder: Folder, tokens, monk
     context = here.fill(tokens(64))
     here.save(folder, context)
     before = files_in(folder)
-    import os
-
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
