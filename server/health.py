@@ -41,7 +41,7 @@ class LlamaHealth:
         self._site = site
 
     def on_get(self, request: falcon.Request, response: falcon.Response) -> None:
-        """Raises what keeps it from answering."""
+        """An error says what keeps it from answering."""
         check(self._site)
         replies.json(response, {"status": "ok"})
 
@@ -55,7 +55,7 @@ class Ready:
         self._site = site
 
     def on_get(self, request: falcon.Request, response: falcon.Response) -> None:
-        """Raises what keeps it from answering.  Whose device was lost is loaded again."""
+        """An error says what keeps it from answering; a model whose device was lost is loaded again."""
         check(self._site)
         replies.json(response, {"status": "ready"})
 

@@ -1,6 +1,7 @@
 """GET /openapi.json: every route as the table has it, with the wire types that its methods take.
 
-A resource says what it takes by class attributes: `takes`, wire types by method, and `queries`, JSON schemas by name.
+A resource says what it takes by class attributes: `takes`, wire types by method, and `queries`, JSON schemas by method and name.
+The first lines of what is written at it and at its method are the summary and the description.
 """
 
 import re
@@ -88,6 +89,9 @@ def _operation(path: str, method: str, resource: object, types: Mapping[type, An
             "default": {"description": "an error that says what to do", "content": {"application/json": {"schema": error}}},
         },
     }
+    more = (getattr(resource, f"on_{method}").__doc__ or "").strip().splitlines()
+    if more:
+        found["description"] = more[0]
     queries = getattr(resource, "queries", {}).get(method.upper(), {})
     if queries:
         found["parameters"] = [{"name": name, "in": "query", "schema": schema} for name, schema in queries.items()]

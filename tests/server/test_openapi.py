@@ -97,6 +97,13 @@ def test_every_route_is_described(client: httpx.Client, tiny: Any) -> None:
     assert len(ids) == len(set(ids))
 
 
+def test_a_method_is_described_in_its_own_words(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert paths["/v1/contexts"]["get"]["description"] == "All of them, the oldest first."
+    assert paths["/v1/contexts"]["post"]["description"] == "Makes one, and computes it."
+    assert "description" not in paths["/v1/completions"]["post"]
+
+
 def test_every_reference_leads_somewhere(client: httpx.Client) -> None:
     found = client.get("/openapi.json").json()
     references = [part.split('"')[0] for part in json.dumps(found).split('"#/components/schemas/')[1:]]
