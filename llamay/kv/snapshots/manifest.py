@@ -89,7 +89,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {digest: shape.page_bytes for shape, run in shapes for digest in run.pages}
 
     def usable(self, tokens: int) -> bool:
-        """Whether the pages hold all that going on from the first `tokens` tokens needs."""
+        """Whether the pages hold all that going on from the first `tokens` tokens needs; after none that is nothing."""
+        if tokens == 0:
+            return True
         shapes = zip(self.origin.groups, self.runs, strict=True)
         return tokens <= self.held and all(
             run.first <= shape.first(tokens) for shape, run in shapes if shape.page_bytes

@@ -117,6 +117,8 @@ def test_a_part_whose_window_had_gone(machine, folder: Folder, tokens) -> None:
     assert late.context.position == 96
     with pytest.raises(ContextMismatch, match=r"window of the first 50 tokens had gone.*recompute"):
         restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50)
+    none = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=0)
+    assert none.tokens == () and none.context.position == 0
     early = restore(folder, manifest, here.cache, here.executor, here.origin, tokens=50, recompute=True)
     assert early.recomputed and early.pending == tuple(tokens(50)) and early.context.position == 0
 
