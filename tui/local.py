@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from llamay.errors import LlamayError
-from llamay.serve import moment
+from llamay.serve import details, moment
 from llamay.serve.contexts import turns
 from llamay.serve.contexts.kept import Kept
 from llamay.serve.contexts.shelf import Shelf
@@ -97,10 +97,13 @@ class Local:
 
     def installed(self) -> tuple[Installed, ...]:
         """The default, and what is in the store."""
-        return tuple(
-            Installed(one.name, one.path.stat().st_size if one.installed is None else one.installed.size)
-            for one in self.models.all()
-        )
+        listed = []
+        for one in self.models.all():
+            found = details.of(one.path)
+            size = one.path.stat().st_size if one.installed is None else one.installed.size
+            weights = details.counted(found.parameters) if found.parameters else ""
+            listed.append(Installed(one.name, size, found.quantization, found.architecture, weights))
+        return tuple(listed)
 
     def load(self, model: str) -> None:
         """Waits for it."""

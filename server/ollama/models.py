@@ -9,7 +9,7 @@ from llamay.errors import NotInstalled, UsageError
 from llamay.serve.models import Models
 from llamay.serve.stats import ModelStats
 from llamay.server import bodies, replies
-from llamay.server.ollama import details, lines, named, wire
+from llamay.server.ollama import entries, lines, named, wire
 from llamay.server.site import Site
 from llamay.store import ModelName, names
 
@@ -21,7 +21,7 @@ class Tags:
         self._site = site
 
     def on_get(self, request: falcon.Request, response: falcon.Response) -> None:
-        found = [(details.modified(one), details.entry(one)) for one in self._site.models.all()]
+        found = [(entries.modified(one), entries.entry(one)) for one in self._site.models.all()]
         found.sort(key=lambda pair: -pair[0])
         models = [{**entry, "modified_at": lines.stamp(modified)} for modified, entry in found]
         replies.json(response, {"models": models})
@@ -47,7 +47,7 @@ def running(models: Models, stats: ModelStats) -> dict[str, Any] | None:
     if loaded is None:
         return None
     try:
-        entry = details.entry(models.served(stats.name))
+        entry = entries.entry(models.served(stats.name))
     except (NotInstalled, FileNotFoundError):
         return None
     size = loaded.file.size + loaded.pools.bytes

@@ -6,10 +6,11 @@ import falcon
 
 from llamay import arch, gguf
 from llamay.errors import ModelFileError
+from llamay.serve import details
 from llamay.serve.loading.load import context_of
 from llamay.serve.models import Models, Served, told_as
 from llamay.server import bodies, replies
-from llamay.server.ollama import details, lines, named, wire
+from llamay.server.ollama import entries, lines, named, wire
 from llamay.server.ollama.recipe import Recipe
 from llamay.server.site import Site
 from llamay.tok import thinking
@@ -42,10 +43,10 @@ def shown(models: Models, served: Served, *, verbose: bool) -> dict[str, Any]:
             "modelfile": modelfile(served, template, recipe.system, parameters),
             "parameters": parameters,
             "template": template,
-            "details": details.of(served.path).document(),
+            "details": entries.document(served),
             "model_info": info(file, served, context, verbose=verbose),
             "capabilities": ["embedding"] if embeds(file) else ["completion", *["thinking"] * (thinking.marks(template) is not None)],
-            "modified_at": lines.stamp(details.modified(served)),
+            "modified_at": lines.stamp(entries.modified(served)),
         }
         if verbose:
             found["tensors"] = [

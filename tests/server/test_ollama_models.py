@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from llamay.quant import LAYOUTS
-from llamay.server.ollama import details
+from llamay.serve import details
 from llamay.store import Store
 from llamay.store.pull import pull
 

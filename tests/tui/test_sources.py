@@ -134,7 +134,12 @@ def test_errors_are_told_in_words(source: Any) -> None:
         source.cancel(10**9)
     with pytest.raises(LlamayError, match=r"not installed|not found"):
         source.load("nobody/has-this")
-    assert [one.name for one in source.installed()]
+
+
+def test_models_are_listed_with_what_they_are(source: Any) -> None:
+    listed = source.installed()
+    assert all(one.name and one.bytes > 0 for one in listed)
+    assert {(one.quant, one.family, one.parameters) for one in listed} == {("F16", "llama", "170K")}
 
 
 def test_a_server_that_is_not_there_is_lost_and_tried_again() -> None:

@@ -1,16 +1,12 @@
 """Details of a model's file as lists show them; neither weights nor vocabulary are read for them."""
 
 import functools
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from llamay import gguf
 from llamay.errors import LlamayError
-from llamay.serve.models import Served
-from llamay.server.ollama.named import tagged
 
 TYPES = {  # general.file_type -> how people call it
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -30,17 +26,6 @@ class Details:
     parameters: int = 0
     quantization: str = ""
 
-    def document(self) -> dict[str, Any]:
-        """As Ollama's API has it."""
-        return {
-            "parent_model": "",
-            "format": "gguf",
-            "family": self.architecture,
-            "families": [self.architecture] if self.architecture else None,
-            "parameter_size": counted(self.parameters),
-            "quantization_level": self.quantization,
-        }
-
 
 def of(path: Path) -> Details:
     """The details of a file, read once while it does not change."""
@@ -57,30 +42,6 @@ def counted(number: int) -> str:
         if number >= size:
             return f"{number // size}{unit}" if number % size == 0 else f"{number / size:.{digits}f}{unit}"
     return str(number)
-
-
-def entry(served: Served) -> dict[str, Any]:
-    """What every list has of a model."""
-    name = tagged(served.name)
-    return {"name": name, "model": name, "size": size(served), "digest": digest(served), "details": of(served.path).document()}
-
-
-def size(served: Served) -> int:
-    """Bytes on disk."""
-    return served.path.stat().st_size if served.installed is None else served.installed.size
-
-
-def digest(served: Served) -> str:
-    """What tells a model's state from another: 64 hex digits.  A file outside the store is told by its place and time."""
-    if served.installed is not None:
-        return served.installed.id
-    found = served.path.stat()
-    return hashlib.sha256(f"{served.path} {found.st_size} {found.st_mtime_ns}".encode()).hexdigest()
-
-
-def modified(served: Served) -> int:
-    """When it came here, in nanoseconds since 1970."""
-    return served.path.stat().st_mtime_ns if served.installed is None else int(served.installed.modified * 1e9)
 
 
 @functools.lru_cache(maxsize=256)
