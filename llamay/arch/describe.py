@@ -20,6 +20,13 @@ LONG_FACTORS = "rope_factors_long.weight"  # what tells LongRoPE, whose files ne
 MOST_EXPERTS = 1 << 10
 MOST_OF_ALL_LAYERS = 1 << 16  # experts
 MOST_USED = 1 << 6
+# What goes with a model and is none, by its general.type or its architecture.
+PARTS = {
+    "adapter": "a LoRA adapter",
+    "clip": "the part of a model that sees",
+    "imatrix": "an importance matrix, with which models are quantised",
+    "mmproj": "the part of a model that sees or hears",
+}
 
 
 def describe(file: File) -> Config:
@@ -29,6 +36,9 @@ def describe(file: File) -> Config:
     MalformedFile where a value is missing, out of bounds or contradicts the tensors.
     """
     name = file.metadata.get("general.architecture")
+    part = PARTS.get(str(file.metadata.get("general.type"))[:60]) or PARTS.get(str(name)[:60])
+    if part is not None:
+        raise Unsupported(f"the file holds {part}, which llamay does not run yet; it runs the model that this goes with")
     if not isinstance(name, str):
         raise MalformedFile("the file has no general.architecture string, so nothing says what its tensors are")
     row = BY_NAME.get(name)

@@ -54,6 +54,21 @@ def test_llama():
     assert config.tied and config.attention_scale == 0.25 and config.embedding_scale == 1
 
 
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        ({"general.architecture": "clip"}, "part of a model that sees"),
+        ({"general.architecture": "clip", "general.type": "mmproj"}, "sees or hears"),
+        ({**LLAMA, "general.type": "adapter"}, "LoRA adapter"),
+        ({"general.type": "imatrix"}, "importance matrix"),
+    ],
+)
+def test_what_goes_with_a_model_is_told_apart(metadata, what):
+    with pytest.raises(Unsupported, match=f"{what}.*runs the model that this goes with"):
+        describe(file_of(metadata))
+    assert describe(file_of({**LLAMA, "general.type": "model"})).layers == 2
+
+
 @pytest.mark.parametrize("name", ["llama", "mistral", "azmx"])
 def test_names_that_reach_llama(name):
     config = described(architecture=name)
