@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from llamay.errors import NoServer, Refused, SettingsError
+from llamay.errors import LlamayError, NoServer, Refused, SettingsError
 from llamay.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,17 +80,28 @@ class Client:
 
     def events(self, path: str, body: Any = None, line: "Line | None" = None) -> Iterator[Event]:
         """The events of a stream as they come, asked for with a body or without, until the server ends it or [DONE]."""
-        yield from _events(self._lines(path, body, line))
+        for name, data in _events(self._lines(path, body, line)):
+            yield Event(name, self._json(path, data))
 
     def values(self, path: str, body: Any = None) -> Iterator[Any]:
         """The JSON of each line of a stream as it comes."""
-        yield from (json.loads(line) for line in self._lines(path, body, None) if line)
+        yield from (self._json(path, line) for line in self._lines(path, body, None) if line)
+
+    @contextlib.contextmanager
+    def understood(self) -> Iterator[None]:
+        """Refused where an answer that is read within has another shape than llamay's."""
+        try:
+            yield
+        except LlamayError:
+            raise
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            raise Refused(f"{self.base} answers otherwise than llamay's server does, so it is none") from error
 
     def _lines(self, path: str, body: Any, line: "Line | None") -> Iterator[str]:
         method = "GET" if body is None else "POST"
         with self._open(None) as client, self._heard():
             with client.stream(method, path, json=body) as reply:
-                if reply.is_error:
+                if not reply.is_success:
                     reply.read()
                     raise self._refusal(reply)
                 if line is not None:
@@ -100,12 +111,15 @@ class Client:
     def _asked(self, method: str, path: str, body: Any = None) -> Any:
         with self._open(PATIENCE) as client, self._heard():
             reply = client.request(method, path, json=body)
-            if reply.is_error:
+            if not reply.is_success:
                 raise self._refusal(reply)
-            try:
-                return reply.json() if reply.content else None
-            except ValueError:
-                raise Refused(f"{self.base}{path} answers with no JSON, so that is no llamay server") from None
+            return self._json(path, reply.content) if reply.content else None
+
+    def _json(self, path: str, text: str | bytes) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            raise Refused(f"{self.base}{path} answers with no JSON, so that is no llamay server") from None
 
     def _open(self, patience: float | None) -> "httpx.Client":
         import httpx
@@ -154,8 +168,8 @@ def url(host: str) -> str:
     return f"{parts.scheme}://{name}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
 
 
-def _events(lines: Iterator[str]) -> Iterator[Event]:
-    """Reads server-sent events; comments, which only keep the connection, are left out."""
+def _events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """Names and data of server-sent events; comments, which only keep the connection, are left out."""
     name, data = "", ""
     for line in lines:
         field, _, value = line.partition(":")
@@ -168,5 +182,5 @@ def _events(lines: Iterator[str]) -> Iterator[Event]:
             if data == "[DONE]":
                 return
             if data:
-                yield Event(name, json.loads(data))
+                yield name, data
             name, data = "", ""

@@ -56,14 +56,14 @@ class Remote:
             body |= {"reasoning": {"effort": "none"}}
         began, first, context, said = time.monotonic(), 0.0, "", 0
         try:
-            with self._line(stop) as line:
+            with self._line(stop) as line, self._client.understood():
                 for event in self._client.events("/v1/responses", body, line):
                     if event.name == "response.created":
                         context = context_of(event.data["response"]["id"])
                     elif event.name in ("response.output_text.delta", THOUGHT):
                         first = first or time.monotonic() - began
                         said += 1
-                        yield Piece(asked.number, event.data["delta"], event.name == THOUGHT)
+                        yield Piece(asked.number, str(event.data["delta"]), event.name == THOUGHT)
                     elif event.name in ("response.completed", "response.incomplete", "response.failed"):
                         yield _over(asked.number, context, event.data["response"], first)
                         return
@@ -75,8 +75,9 @@ class Remote:
 
     def fork(self, context: str, count: int = 1) -> tuple[str, ...]:
         """POST /v1/contexts/{id}/fork."""
-        made = self._client.post(f"/v1/contexts/{quote(context)}/fork?{urlencode({'n': count})}", {})
-        return tuple(one["id"] for one in made["data"])
+        with self._client.understood():
+            made = self._client.post(f"/v1/contexts/{quote(context)}/fork?{urlencode({'n': count})}", {})
+            return tuple([str(one["id"]) for one in made["data"]])
 
     def rewind(self, context: str, to: int) -> None:
         """POST /v1/contexts/{id}/rewind."""
@@ -84,7 +85,8 @@ class Remote:
 
     def save(self, context: str, name: str) -> str:
         """POST /v1/contexts/{id}/snapshot."""
-        return str(self._client.post(f"/v1/contexts/{quote(context)}/snapshot", {"name": name} if name else {})["name"])
+        with self._client.understood():
+            return str(self._client.post(f"/v1/contexts/{quote(context)}/snapshot", {"name": name} if name else {})["name"])
 
     def drop(self, context: str) -> None:
         """DELETE /v1/contexts/{id}."""
@@ -92,12 +94,13 @@ class Remote:
 
     def diff(self, left: str, right: str) -> Parting:
         """GET /v1/contexts/{id}/diff/{other}."""
-        found = self._client.get(f"/v1/contexts/{quote(left)}/diff/{quote(right)}")
-        values = {
-            "common": found["common_tokens"], "tokens": found["tokens"], "texts": found["texts"],
-            "shared": found["shared_pages"], "pages": found["pages"],
-        }  # fmt: skip
-        return msgspec.convert(values, Parting)
+        with self._client.understood():
+            found = self._client.get(f"/v1/contexts/{quote(left)}/diff/{quote(right)}")
+            values = {
+                "common": found["common_tokens"], "tokens": found["tokens"], "texts": found["texts"],
+                "shared": found["shared_pages"], "pages": found["pages"],
+            }  # fmt: skip
+            return msgspec.convert(values, Parting)
 
     def cancel(self, request: int) -> None:
         """POST /v1/requests/{id}/cancel."""
@@ -105,7 +108,8 @@ class Remote:
 
     def installed(self) -> tuple[Installed, ...]:
         """GET /api/tags."""
-        return tuple(_installed(one) for one in self._client.get("/api/tags")["models"])
+        with self._client.understood():
+            return tuple([_installed(one) for one in self._client.get("/api/tags")["models"]])
 
     def load(self, model: str) -> None:
         """A generation without a prompt only loads."""
@@ -121,10 +125,11 @@ class Remote:
 
     def pull(self, name: str) -> Iterator[Progress]:
         """POST /api/pull."""
-        for said in self._client.values("/api/pull", {"model": name}):
-            if "error" in said:
-                raise LlamayError(str(said["error"]))
-            yield Progress(str(said.get("status", "")), said.get("total", 0), said.get("completed", 0))
+        with self._client.understood():
+            for said in self._client.values("/api/pull", {"model": name}):
+                if "error" in said:
+                    raise LlamayError(str(said["error"]))
+                yield Progress(str(said.get("status", "")), int(said.get("total", 0)), int(said.get("completed", 0)))
 
     def spelled(self, model: str) -> str:
         """As the server does."""
@@ -166,7 +171,7 @@ def _over(number: int, context: str, response: dict[str, Any], first: float) -> 
         return Answered(number, error=str(response["error"]["message"]))
     usage = response["usage"]
     return Answered(
-        number, context, usage["input_tokens"], usage["llamay_cached_prompt_tokens"], usage["output_tokens"],
+        number, context, int(usage["input_tokens"]), int(usage["llamay_cached_prompt_tokens"]), int(usage["output_tokens"]),
         first or usage["llamay_prefill_ms"] / 1e3, usage["llamay_decode_ms"] / 1e3,
         "length" if response["status"] == "incomplete" else "end",
     )  # fmt: skip
@@ -175,6 +180,6 @@ def _over(number: int, context: str, response: dict[str, Any], first: float) -> 
 def _installed(found: dict[str, Any]) -> Installed:
     details = found.get("details", {})
     return Installed(
-        str(found["name"]), int(found["size"]), details.get("quantization_level") or "", details.get("family") or "",
-        details.get("parameter_size") or "",
+        str(found["name"]), int(found["size"]),
+        *[str(details.get(key) or "") for key in ("quantization_level", "family", "parameter_size")],
     )  # fmt: skip

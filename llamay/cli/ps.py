@@ -20,11 +20,13 @@ def run(args: argparse.Namespace) -> int:
     from llamay import settings
     from llamay.client import Client
 
-    models = Client.of(settings.load()).get("/api/ps")["models"]
+    client = Client.of(settings.load())
+    with client.understood():
+        models = client.get("/api/ps")["models"]
+        table = [HEAD, *(row(model) for model in models)]
     if args.json:
         print(json.dumps(models, indent=2))
         return 0
-    table = [HEAD, *(row(model) for model in models)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for cells in table:
         print("    ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip())

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from typing import Any
 
 from llamay.cli.flags import Parser, argument
 
@@ -20,15 +21,19 @@ def run(args: argparse.Namespace) -> int:
     from llamay.errors import UsageError
 
     client = Client.of(settings.load())
-    loaded = {str(model["name"]): model.get("llamay", {}) for model in client.get("/api/ps")["models"]}
+    with client.understood():
+        loaded = {str(model["name"]): _busy(model.get("llamay", {})) for model in client.get("/api/ps")["models"]}
     wanted = args.model.lower().removesuffix(":latest")
     chosen = [name for name in loaded if not wanted or name.lower().removesuffix(":latest") == wanted]
     if wanted and not chosen:
         raise UsageError(f"{args.model} is not loaded; loaded: {', '.join(loaded) or 'nothing'}")
     for name in chosen:
         client.post("/api/generate", {"model": name, "keep_alive": 0})
-        busy = loaded[name].get("requests") or loaded[name].get("waiting")
-        print(f"{name} goes once its requests are answered" if busy else f"unloaded {name}", file=sys.stderr)
+        print(f"{name} goes once its requests are answered" if loaded[name] else f"unloaded {name}", file=sys.stderr)
     if not chosen:
         print("no model is loaded", file=sys.stderr)
     return 0
+
+
+def _busy(more: dict[str, Any]) -> bool:
+    return bool(more.get("requests") or more.get("waiting"))

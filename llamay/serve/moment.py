@@ -6,7 +6,7 @@ default, what is unknown is passed over.
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -16,6 +16,8 @@ from llamay.serve.stats import EndedStats, ModelStats, RequestStats, Stats, Step
 if TYPE_CHECKING:  # who only reads moments needs no engine
     from llamay.serve import models
     from llamay.serve.contexts import kept, shelf
+
+LATEST = 250_000_000_000  # seconds after 1970 that a system's calendar can tell
 
 Run = tuple[int, int, int, int, int]
 """Pages in a row: how many, oldest context or -1, owners, 1 where the prefix tree is one, place of the first or -1."""
@@ -92,7 +94,7 @@ class Room(msgspec.Struct, frozen=True):
 class Moment(msgspec.Struct, frozen=True):
     """Everything at one moment."""
 
-    time: float
+    time: Annotated[float, msgspec.Meta(ge=0, lt=LATEST)]
     uptime: float = 0.0
     closing: bool = False
     waiting: int = 0

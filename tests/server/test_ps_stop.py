@@ -116,9 +116,10 @@ def odd() -> Iterator[str]:
             pass
 
         def do_GET(self) -> None:
-            self.send_response(404 if self.path == "/gone" else 200)
+            self.send_response({"/gone": 404, "/moved": 302}.get(self.path, 200))
             self.end_headers()
-            self.wfile.write(b"<html>hello</html>")
+            told = {"/deep": b"[" * 100_000, "/data": b"data: {]\n\n", "/moved": b""}
+            self.wfile.write(told.get(self.path, b"<html>hello</html>"))
 
     made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True).start()
@@ -132,6 +133,28 @@ def test_a_server_of_another_kind_is_told(odd: str) -> None:
         Client(odd).get("/api/ps")
     with pytest.raises(Refused, match="404"):
         Client(odd).get("/gone")
+    for ask in (Client(odd).get, lambda path: list(Client(odd).events(path))):
+        with pytest.raises(Refused, match="302"):
+            ask("/moved")
+    with pytest.raises(Refused, match="no llamay server"):
+        Client(odd).get("/deep")
+    with pytest.raises(Refused, match="no llamay server"):
+        list(Client(odd).events("/data"))
+    with pytest.raises(Refused, match="no llamay server"):
+        list(Client(odd).values("/data"))
+
+
+ODD = [None, [1], {"models": 3}, {"models": [3]}, {"models": [{"name": "m"}]}, {"models": [{"name": "m", "size": 1, "llamay": 5}]}]
+
+
+@pytest.mark.parametrize("answer", [*ODD, {"models": [{"name": "m", "size": 1, "llamay": {"expires_seconds": 1e999}}]}])
+def test_an_answer_of_another_shape_is_told(answer: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(Client, "get", lambda self, path: answer)
+    monkeypatch.setattr(Client, "post", lambda self, path, body: None)
+    assert cli.main(["ps"]) == 1
+    assert "answers otherwise than llamay's server" in capsys.readouterr().err
+    cli.main(["stop"])
+    assert "Traceback" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

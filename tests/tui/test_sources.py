@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from llamay import settings
-from llamay.client import Client
-from llamay.errors import LlamayError
+from llamay.client import Client, Event
+from llamay.errors import LlamayError, Refused
 from llamay.tui.local import Local
 from llamay.tui.moment import Answered, Asked, Lost, Piece, Snapshot
 from llamay.tui.remote import Remote
@@ -154,3 +154,35 @@ def test_a_server_that_is_not_there_is_lost_and_tried_again() -> None:
     stop.set()
     thread.join(60)
     assert not thread.is_alive() and len(news) >= 2 and all(isinstance(one, Lost) and "no server answers" in one.reason for one in news)
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"response": {"id": 3}}, {"delta": 5, "response": {"status": "completed", "usage": None}}])
+def test_answers_of_another_shape_are_refused(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server of another kind says ends in an error that a screen can show."""
+    names = ("response.created", "response.output_text.delta", "response.completed")
+    monkeypatch.setattr(Client, "events", lambda self, path, body=None, line=None: iter([Event(name, data) for name in names]))
+    monkeypatch.setattr(Client, "get", lambda self, path: data)
+    monkeypatch.setattr(Client, "post", lambda self, path, body: data)
+    monkeypatch.setattr(Client, "values", lambda self, path, body: iter([data, {"total": "many"}]))
+    remote = Remote(Client("http://127.0.0.1:9"))
+    asks: list[Any] = [
+        lambda: list(remote.answer(Asked(1, "m", "hi"), threading.Event())), remote.installed, lambda: remote.fork("a"),
+        lambda: remote.save("a", ""), lambda: remote.diff("a", "b"), lambda: list(remote.pull("m")),
+    ]  # fmt: skip
+    for ask in asks:
+        with pytest.raises(Refused, match="answers otherwise"):
+            ask()
+
+
+def test_a_time_that_no_calendar_has_is_lost_sight_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    for at in (1e300, -5.0):
+        monkeypatch.setattr(Client, "events", lambda self, path, body=None, line=None, at=at: iter([Event("", {"time": at})]))
+        heard: list[Any] = []
+        stop = threading.Event()
+
+        def hear(news: Any, heard: list[Any] = heard, stop: threading.Event = stop) -> None:
+            heard.append(news)
+            stop.set()
+
+        Remote(Client("http://127.0.0.1:9")).watch(hear, stop)
+        assert isinstance(heard[0], Lost) and "$.time" in heard[0].reason
