@@ -19,7 +19,10 @@ if TYPE_CHECKING:  # who only reads moments needs no engine
 
 LATEST = 250_000_000_000  # seconds after 1970 that a system's calendar can tell
 
-Run = tuple[int, int, int, int, int]
+MOST_PAGES = 1 << 24  # that a map may have: whoever draws it has bytes for each
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 31)]
+
+Run = tuple[Number, Number, Number, Number, Number]
 """Pages in a row: how many, oldest context or -1, owners, 1 where the prefix tree is one, place of the first or -1."""
 
 
@@ -32,6 +35,12 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     tree: int
     free: int
     map: tuple[Run, ...] = ()  # empty where it was not asked for
+
+    def __post_init__(self) -> None:
+        """A map has the pages there are; it comes from other machines, too."""
+        counts = [run[0] for run in self.map]
+        if counts and (min(counts) < 1 or sum(counts) > min(self.pages, MOST_PAGES)):
+            raise ValueError(f"a map of {sum(counts)} pages where there are {self.pages}")
 
     @property
     def used(self) -> int:

@@ -174,15 +174,30 @@ def test_answers_of_another_shape_are_refused(data: Any, monkeypatch: pytest.Mon
             ask()
 
 
-def test_a_time_that_no_calendar_has_is_lost_sight_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    for at in (1e300, -5.0):
-        monkeypatch.setattr(Client, "events", lambda self, path, body=None, line=None, at=at: iter([Event("", {"time": at})]))
-        heard: list[Any] = []
-        stop = threading.Event()
+def mapped(pages: int, *runs: list[int]) -> dict[str, Any]:
+    group = {"pages": pages, "contexts": 0, "both": 0, "tree": 0, "free": 0, "map": runs}
+    return {"time": 1.0, "models": [{"name": "m", "device": "d", "slots": 1, "pages": [group]}]}
 
-        def hear(news: Any, heard: list[Any] = heard, stop: threading.Event = stop) -> None:
-            heard.append(news)
-            stop.set()
 
-        Remote(Client("http://127.0.0.1:9")).watch(hear, stop)
-        assert isinstance(heard[0], Lost) and "$.time" in heard[0].reason
+@pytest.mark.parametrize(
+    ("data", "where"),
+    [
+        ({"time": 1e300}, "$.time"),  # no calendar has it
+        ({"time": -5.0}, "$.time"),
+        (mapped(10**9, [10**9, -1, 0, 0, -1]), "a map of"),
+        (mapped(4, [3, -1, 0, 0, -1], [2, -1, 0, 0, -1]), "a map of 5 pages where there are 4"),
+        (mapped(4, [0, -1, 0, 0, -1]), "a map of"),
+        (mapped(4, [1, 2**31, 0, 0, -1]), ".map"),
+    ],
+)
+def test_a_moment_that_cannot_be_drawn_is_lost_sight_of(data: Any, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Client, "events", lambda self, path, body=None, line=None: iter([Event("", data)]))
+    heard: list[Any] = []
+    stop = threading.Event()
+
+    def hear(news: Any) -> None:
+        heard.append(news)
+        stop.set()
+
+    Remote(Client("http://127.0.0.1:9")).watch(hear, stop)
+    assert isinstance(heard[0], Lost) and where in heard[0].reason
