@@ -15,6 +15,7 @@ from llamay.tui import words
 
 WIDTH, SHARE = 84, 94  # columns of a window, and the most of the screen's that it takes, in hundredths
 FRAME = 8  # columns of its border, padding and scroll bar
+NARROWEST = 32  # columns of the help, also where a terminal has fewer for a while
 BOX = f"""
 {{name}} {{ align: center middle; }}
 {{name}} > #box {{ width: {WIDTH}; max-width: {SHARE}%; height: auto; max-height: 90%; padding: 1 2; border: round $accent; background: $surface; }}
@@ -117,7 +118,7 @@ class Help(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Title by title."""
-        text, wide = Text(), min(WIDTH, self.app.size.width * SHARE // 100) - FRAME
+        text, wide = Text(), max(NARROWEST, min(WIDTH, self.app.size.width * SHARE // 100) - FRAME)
         for title, keys in self._sections:
             text.append(f"{title}\n", "bold")
             for key, what in keys:

@@ -78,6 +78,19 @@ def test_a_small_terminal_gets_a_sentence(started: Any, scripted: Any, moments: 
     asyncio.run(test())
 
 
+def test_help_may_be_asked_for_in_a_terminal_that_is_too_small(started: Any, scripted: Any, moments: Any, text: Any, wait: Any) -> None:
+    async def test() -> None:
+        async with started(scripted(moments()), "batch", (2, 1)) as (app, pilot):
+            await wait(pilot, lambda: app.screen.has_class("small"))
+            await pilot.press("question_mark")
+            await wait(pilot, lambda: len(app.screen_stack) == 2)
+            await pilot.resize_terminal(80, 24)
+            await pilot.press("escape")
+            await wait(pilot, lambda: len(app.screen_stack) == 1)
+
+    asyncio.run(test())
+
+
 def test_a_storm_of_sizes_leaves_the_screen_as_it_was(started: Any, scripted: Any, moments: Any, text: Any, wait: Any) -> None:
     async def test() -> None:
         async with started(scripted(moments()), "pages", (80, 24)) as (app, pilot):
