@@ -18,10 +18,11 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
+    from llamay.cli import status
     from llamay.client import Client
 
     client = Client.of(settings.load())
-    with client.understood():
+    with status.waiting(f"waiting for {client.base}"), client.understood():
         models = client.get("/api/ps")["models"]
         table = [HEAD, *(row(model) for model in models)]
     if args.json:

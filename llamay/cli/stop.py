@@ -17,11 +17,12 @@ def configure(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from llamay import settings
+    from llamay.cli import status
     from llamay.client import Client
     from llamay.errors import UsageError
 
     client = Client.of(settings.load())
-    with client.understood():
+    with status.waiting(f"waiting for {client.base}"), client.understood():
         loaded = {str(model["name"]): _busy(model.get("llamay", {})) for model in client.get("/api/ps")["models"]}
     wanted = args.model.lower().removesuffix(":latest")
     chosen = [name for name in loaded if not wanted or name.lower().removesuffix(":latest") == wanted]
