@@ -50,8 +50,8 @@ class Flights:
 
     def steps(self, sequences: Many[Sequence]) -> int:
         """Steps for the next submission: what everyone has pages and tokens left for, and takes BURST seconds."""
-        seconds, steps = (sum(column) for column in zip(*self._recent, strict=True)) if self._recent else (0.0, 0)
-        burst = int(BURST * steps / seconds) if seconds else 1
+        seconds = sum(took for took, _ in self._recent)
+        burst = int(BURST * sum(steps for _, steps in self._recent) / seconds) if seconds else 1
         return min(max(1, min(MOST_STEPS, burst)), *(sequence.steps() for sequence in sequences))
 
     def begin(self, sampling: list[Sequence]) -> None:
