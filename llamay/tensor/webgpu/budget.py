@@ -122,7 +122,7 @@ def have(adapter: Adapter, allowed: int = 0) -> Have | None:
 
 def check(device: Device, need: Need, have: Have | None, context: int) -> None:
     """Raises OutOfMemory when the need exceeds what there is, or a buffer what can be bound; says what would fit."""
-    largest = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+    largest = device.binding
     free = need.total if have is None else have.bytes
     if need.total <= free and need.largest_kv <= largest:
         return

@@ -97,6 +97,11 @@ class Device:
     def name(self) -> str:
         return self.adapter.name
 
+    @property
+    def binding(self) -> int:
+        """Bytes that one binding of a buffer takes."""
+        return min(self.limits["max-storage-buffer-binding-size"], self.limits["max-buffer-size"])
+
     def check(self) -> None:
         """Raises DeviceLost once the device is gone, with the cause, and DeviceError once it is closed."""
         self.watch.check()

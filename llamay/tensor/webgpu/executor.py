@@ -72,8 +72,8 @@ class WebGPUExecutor:
         self.numerics = f"{device.launch.numerics}.{kv}{program.reading}"
         self._height = max(device.launch.tokens)  # rows that the largest workgroups do together
         rows = -(-rows // self._height) * self._height
-        bounds = mixture.rows_within, latent.rows_within, scan.rows_within
-        most = min(within(device, program) for within in bounds)
+        widest = max(1, mixture.widest(program), latent.widest(program), scan.widest(program))
+        most = device.binding // (4 * widest)
         self.rows = min(rows, max(1, most // self._height) * self._height)
         # table entries: every page once, and room for sequences that share them
         self.layout = StateLayout(self.rows, entries or max(4096, 4 * (pages + window_pages)))

@@ -11,17 +11,25 @@ and a row ends with its last superblock.
 The WGSL side of a type is `wgsl/quant/<name>.wgsl`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from llamay.errors import Unsupported
 from llamay.quant import TensorType
 from llamay.tensor.webgpu import pointed, splits
 from llamay.tensor.webgpu.splits import Halves, Planes, Raw, Words
 
 UNIT = splits.UNIT
+
+
+def check_multiples(what: str, sizes: Iterable[tuple[str, int, int]]) -> None:
+    """Raises Unsupported where a size of (name, size, unit) is not what kernels take at a time."""
+    for name, size, unit in sizes:
+        if size % unit:
+            raise Unsupported(f"{what} has {size} {name}; in WGSL they are a multiple of {unit}, -device numpy takes any number")
 
 
 def padded(columns: int) -> int:

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from llamay.errors import Unsupported
 from llamay.tensor.program import Experts, Latent, Lift, Program
 from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Device
-from llamay.tensor.webgpu.formats import padded
+from llamay.tensor.webgpu.formats import check_multiples, padded
 from llamay.tensor.webgpu.storage import Buffer, Rows, texels
 
 if TYPE_CHECKING:
@@ -60,11 +59,9 @@ class Latents:
         )
 
 
-def rows_within(device: Device, program: Program) -> int:
-    """The most rows of a step whose queries fit one binding, at least one."""
-    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
-    row = max((padded(op.heads * op.head_dim) for op in program.operations if isinstance(op, Latent)), default=1)
-    return max(1, limit // (4 * row))
+def widest(program: Program) -> int:
+    """Floats that a row of a step takes of one binding: its queries."""
+    return max((padded(op.heads * op.head_dim) for op in program.operations if isinstance(op, Latent)), default=0)
 
 
 def refuse_ragged(op: Latent | Lift) -> None:
@@ -73,11 +70,7 @@ def refuse_ragged(op: Latent | Lift) -> None:
         ("values that turn", op.turned, 4), ("values of the latent", op.rank, 4),
         ("values of a head that do not turn", op.own, 4), ("rows that queries are made of", op.asked, ROWS),
     )  # fmt: skip
-    for what, size, unit in sizes:
-        if size % unit:
-            raise Unsupported(
-                f"latent attention has {size} {what}; in WGSL they are a multiple of {unit}, -device numpy takes any number"
-            )
+    check_multiples("latent attention", sizes)
 
 
 def store(plan: "Plan", op: Latent, rows_at: int, tokens: int) -> list[Command]:

@@ -69,12 +69,10 @@ class Pairs:
         )
 
 
-def rows_within(device: Device, program: Program) -> int:
-    """The most rows of a step whose pairs fit one binding, at least one."""
-    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+def widest(program: Program) -> int:
+    """Floats that a row of a step takes of one binding: its pairs."""
     gates = [op for op in program.operations if isinstance(op, ExpertGated)]
-    row = max((op.used * max(padded(op.gate[0].rows), padded(program.hidden)) for op in gates), default=1)
-    return max(1, limit // (4 * row))
+    return max((op.used * max(padded(op.gate[0].rows), padded(program.hidden)) for op in gates), default=0)
 
 
 def crowded(program: Program, rows: int) -> bool:
@@ -123,11 +121,8 @@ def gated(plan: "Plan", op: ExpertGated, together: int) -> list[Command]:
         for part, y in ((op.gate, pairs.gate), (op.up, pairs.up))
         for s in memory.streams(part[0])
     ]
-    rows = op.gate[0].rows
-    kernel = plan.device.kernel("activate", S=LANES, activation=op.activation, texels=texels(y=pairs.act))
-    slot = plan.dims.slot(width=rows, x_stride=pairs.width // 4)
-    group = plan.device.bind(kernel, dims=slot, gate=pairs.gate, up=pairs.up, y=pairs.act)
-    return [*out, Command(kernel, group, x=-(-rows // (4 * LANES)), used=op.used, experts=len(op.gate))]
+    joined = plan.activated(op.activation, op.gate[0].rows, pairs.width, pairs.gate, pairs.up, pairs.act)
+    return [*out, replace(joined, used=op.used, experts=len(op.gate))]
 
 
 def residual(plan: "Plan", op: ExpertResidual, tokens: int, together: int, norm: Norm) -> list[Command]:

@@ -34,6 +34,7 @@ from llamay.tensor.webgpu.storage import Buffer, Rows, texels
 from llamay.tensor.webgpu.weights import Stream
 
 COLUMNS = 64  # of a vector that a workgroup pools
+LANES = 64  # of a workgroup that joins gate and up, four rows each
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +196,13 @@ class Plan:
         group = self.device.bind(kernel, dims=slot, **stream.bound, **buffers)
         return Command(kernel, group, x=stream.tiles, per=tokens, load=stream.load)
 
+    def activated(self, activation: str, width: int, stride: int, gate: Rows, up: Rows, y: Rows) -> Command:
+        """gate and up of `width` rows each, kept apart, joined into y; strides are in floats."""
+        kernel = self.device.kernel("activate", S=LANES, activation=activation, texels=texels(y=y))
+        slot = self.dims.slot(width=width, x_stride=stride // 4)
+        group = self.device.bind(kernel, dims=slot, gate=gate, up=up, y=y)
+        return Command(kernel, group, x=-(-width // (4 * LANES)))
+
     def reads(self, norm: Norm) -> dict[str, Rows]:
         """What a linear reads whose input h is normed; the writer of h multiplied it by an RMS norm's weight."""
         if norm.kind == "none":
@@ -294,10 +302,8 @@ class Plan:
         ]
         ups = self.memory.streams(op.up)
         out += [make(s, epilogue="plain", dims=dims, buffers={**read, "y": self.memory.up}) for s in ups]
-        kernel = self.device.kernel("activate", S=64, activation=op.activation, texels=texels(y=self.memory.act))
-        slot = self.dims.slot(width=op.gate.rows, x_stride=self.memory.branch // 4)
-        group = self.device.bind(kernel, dims=slot, gate=self.memory.gate, up=self.memory.up, y=self.memory.act)
-        return [*out, Command(kernel, group, x=-(-op.gate.rows // 256))]
+        memory = self.memory
+        return [*out, self.activated(op.activation, op.gate.rows, memory.branch, memory.gate, memory.up, memory.act)]
 
     def _ungated(self, op: Ungated, tokens: int) -> list[Command]:
         dims: dict[str, float] = {"eps": op.norm.eps, "y_stride": self.memory.branch // 4}

@@ -7,7 +7,7 @@ from llamay.errors import Unsupported
 from llamay.tensor.program import Program, Scan
 from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Device
-from llamay.tensor.webgpu.formats import padded
+from llamay.tensor.webgpu.formats import check_multiples, padded
 from llamay.tensor.webgpu.storage import Buffer
 
 if TYPE_CHECKING:
@@ -42,11 +42,9 @@ class Spaces:
         return cls(new(4 * rows * entered), entered, new(4 * rows * channels), channels, new(4 * rows * select), select)
 
 
-def rows_within(device: Device, program: Program) -> int:
-    """The most rows of a step whose inputs fit one binding, at least one."""
-    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
-    row = max((padded(op.enter.rows) for op in program.operations if isinstance(op, Scan)), default=1)
-    return max(1, limit // (4 * row))
+def widest(program: Program) -> int:
+    """Floats that a row of a step takes of one binding: what enters."""
+    return max((padded(op.enter.rows) for op in program.operations if isinstance(op, Scan)), default=0)
 
 
 def refuse_ragged(op: Scan) -> None:
@@ -54,11 +52,7 @@ def refuse_ragged(op: Scan) -> None:
     sizes = [("states of a channel", op.states, 4), ("channels of a group", op.inner // op.groups, ROWS)]
     if op.step is not None:
         sizes.append(("values that steps are made of", op.step.columns, 4))
-    for what, size, unit in sizes:
-        if size % unit:
-            raise Unsupported(
-                f"a state space has {size} {what}; in WGSL they are a multiple of {unit}, -device numpy takes any number"
-            )
+    check_multiples("a state space", sizes)
     if op.states > MOST_STATES:
         raise Unsupported(
             f"a state space has {op.states} states of a channel; in WGSL at most {MOST_STATES}, -device numpy takes any number"

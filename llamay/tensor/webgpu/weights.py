@@ -231,7 +231,7 @@ def _binding(device: Device, matrix: Matrix, tile: Tile, bias: bool) -> tuple[in
             f"tensor {matrix.name} has type {matrix.type.name}, which WGSL does not unpack; it does {names}"
         )
     tile_bytes = 16 * tile_vectors(FORMATS[matrix.type], matrix.columns, tile, bias)
-    limit = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+    limit = device.binding
     if device.launch.textures:
         limit = min(limit, LINE * device.limits["max-texture-dimension-2d"])
     if limit < tile_bytes:
