@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from llamay.store.progress import size
 from llamay.tui import commands, words
 from llamay.tui.moment import Installed, Progress, Snapshot
 from llamay.tui.pane import Host, Listed, passes, tell
@@ -89,7 +90,7 @@ class Models(Listed):
             state = "loaded" if found is not None else "loading" if key in loading or key == self._loading else "lost" if key in lost else ""
             used = "" if found is None else f"{sum(g.used for g in found.pages):,}/{sum(g.pages for g in found.pages):,}"
             cells = (
-                words.line(one.name), words.size(one.bytes) if one.bytes else "-", one.quant, one.parameters, state,
+                words.line(one.name), size(one.bytes) if one.bytes else "-", one.quant, one.parameters, state,
                 "" if found is None else words.line(found.device), used,
             )  # fmt: skip
             if passes(" ".join(cells), self.wanted):
@@ -212,5 +213,5 @@ def progress(name: str, found: Progress) -> str:
     share = found.done / found.total
     return (
         f"pulling {words.line(name)}: {share:4.0%} [{words.bar(share, 24)}] "
-        f"{words.size(found.done)} of {words.size(found.total)}  {words.line(found.status)}  (x stops)"
+        f"{size(found.done)} of {size(found.total)}  {words.line(found.status)}  (x stops)"
     )

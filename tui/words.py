@@ -46,15 +46,6 @@ def age(value: float) -> str:
     return f"{max(0.0, value):.0f}s"
 
 
-def size(count: float) -> str:
-    """Bytes: `98.4 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 def bar(share: float, width: int) -> str:
     """A bar of a share of the width, padded to it; never empty where the share is not."""
     share = min(max(share, 0.0), 1.0)
