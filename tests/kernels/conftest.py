@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from llamay.quant import TensorType, dequantize
 from llamay.tensor.webgpu import choices
 from llamay.tensor.webgpu.device import Device
-from llamay.tensor.webgpu.formats import FORMATS, Tile, pack, steps
+from llamay.tensor.webgpu.formats import Format, Tile, pack, steps
 from llamay.tensor.webgpu.launch import LAUNCHES, Launch
 from llamay.tensor.webgpu.storage import Buffer, Rows
 from llamay.tensor.webgpu.weights import points
@@ -123,6 +123,7 @@ class Weights:
     memory: Rows
     points: Buffer | None
     type: TensorType
+    format: Format
     raw: NDArray[np.uint8]
     values: NDArray[np.float64]  # [rows, columns]
     tile: Tile
@@ -131,7 +132,7 @@ class Weights:
     @property
     def dims(self) -> dict[str, int]:
         rows, columns = self.values.shape
-        return {"steps": steps(FORMATS[self.type], columns, self.tile), "rows": rows, "units": up(columns, 32) // 32}
+        return {"steps": steps(self.format, columns, self.tile), "rows": rows, "units": up(columns, 32) // 32}
 
     @property
     def tiles(self) -> int:
@@ -172,15 +173,16 @@ class Lab:
     ) -> Weights:
         """The blocks on the variant's device, as its kernels read them; `run` gives the memory back."""
         values = dequantize(type, raw)
-        data = pack(type, raw, values.shape[1], variant.tile, bias).reshape(-1).view(np.uint8)
+        format = variant.launch.format(type)
+        data = pack(format, raw, values.shape[1], variant.tile, bias).reshape(-1).view(np.uint8)
         memory: Rows
         if variant.launch.textures:
             memory = variant.device.texture(data.nbytes)
             variant.device.write(memory, data)
         else:
             memory = variant.device.upload(data)
-        table = points(variant.device, type)
-        return Weights(memory, table, type, raw, values.astype(np.float64), variant.tile, bias)
+        table = points(variant.device, format)
+        return Weights(memory, table, type, format, raw, values.astype(np.float64), variant.tile, bias)
 
     def poisoned(self, *shape: int, dtype: Any = np.float32) -> Array:
         return np.full(shape, POISON, np.uint32).view(dtype)

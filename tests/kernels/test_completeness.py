@@ -9,7 +9,7 @@ import pytest
 from llamay import wgsl
 from llamay.tensor import twins
 from llamay.tensor.webgpu import dims
-from llamay.tensor.webgpu.formats import FORMATS
+from llamay.tensor.webgpu.formats import FORMATS, RECAST
 
 HERE = Path(__file__).parent
 SAMPLING = {name for name in wgsl.names() if name.startswith("sample")}
@@ -48,7 +48,7 @@ def test_entry_point(kernel):
 
 def test_every_format_has_an_unpacker():
     unpackers = {path.name for path in files("llamay.wgsl").joinpath("quant").iterdir()}
-    assert unpackers == {f"{format.name}.wgsl" for format in FORMATS.values()}
+    assert unpackers == {f"{format.name}.wgsl" for format in (*FORMATS.values(), *RECAST.values())}
 
 
 def test_every_epilogue_is_tested():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from llamay.quant import LAYOUTS, TensorType, dequantize
 from llamay.tensor import twins
 from llamay.tensor.webgpu import choices
-from llamay.tensor.webgpu.formats import FORMATS
+from llamay.tensor.webgpu.formats import FORMATS, RECAST
 
 VECTORS = sorted((Path(__file__).parents[1] / "data" / "quants").glob("*.npz"))
 RECORDED = [(path, key.removesuffix("_raw")) for path in VECTORS for key in np.load(path) if key.endswith("_raw")]
@@ -20,7 +20,7 @@ ALIKE = (TensorType.Q1_0, TensorType.TQ1_0, TensorType.TQ2_0)  # squares of few 
 CASES = [
     pytest.param(type, launch, id=f"{type.name}-{launch}")
     for type in FORMATS
-    for launch in (LAUNCHES if type in FEW else LAUNCHES[:1])
+    for launch in (LAUNCHES if type in FEW else ("own", "lanes") if type in RECAST else ("own",))
 ]
 
 

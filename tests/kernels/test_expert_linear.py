@@ -58,7 +58,7 @@ class Stack:
             self.type, variant.launch, variant.tile, tokens, "plain", bias=self.biases is not None, normed=False, experts=True
         )
         dims = {
-            "steps": steps(FORMATS[self.type], self.columns, variant.tile), "rows": self.rows, "units": stride // 32,
+            "steps": steps(variant.launch.format(self.type), self.columns, variant.tile), "rows": self.rows, "units": stride // 32,
             "x_stride": stride // 4, "y_stride": wide // 4, "expert0": expert0, "experts": experts, "tiles": self.tiles,
             "spread": spread,
         }  # fmt: skip

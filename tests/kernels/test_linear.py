@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from llamay.quant import LAYOUTS, TensorType
 from llamay.tensor import twins
-from llamay.tensor.webgpu.formats import FORMATS
+from llamay.tensor.webgpu.formats import FORMATS, RECAST
 
 SOAK = float(os.environ.get("LLAMAY_SOAK", "1"))
 ALIKE = ("own", "wide", "swapped")  # these differ in nothing that fixes a sum
@@ -22,7 +22,7 @@ TOKENS = {"own": 4, "wide": 1, "swapped": 1, "lanes": 1, "portable": 1}  # of wh
 # Compiling is what these tests cost: (launch, tokens a workgroup) of every type, one more by turns, those of a few, and all.
 OFTEN = (("own", 1), ("lanes", 1))
 TURNS = (("own", 4), ("wide", 1))
-NEIGHBOURS = (TensorType.IQ3_XXS, TensorType.IQ2_XXS, TensorType.IQ2_S, TensorType.IQ1_S)  # of IQ3_S, IQ2_XS, IQ1_M: these less
+NEIGHBOURS = (TensorType.IQ2_XXS, TensorType.IQ2_S, TensorType.IQ1_S)  # of IQ2_XS, IQ1_M: these less
 CURVED = (TensorType.IQ4_NL, TensorType.IQ4_XS, TensorType.MXFP4, TensorType.NVFP4)
 SOME = (*OFTEN, *TURNS, ("swapped", 1), ("lanes", 2), ("portable", 1))
 ALL = tuple((launch, tokens) for launch in LAUNCHES for tokens in (1, 2, 4, 8))
@@ -109,9 +109,9 @@ def test_types(lab, type):
 
 
 @pytest.mark.parametrize("launch", ["own", "lanes"])
-@pytest.mark.parametrize("type", CURVED, ids=lambda type: type.name)
+@pytest.mark.parametrize("type", (*CURVED, *RECAST), ids=lambda type: type.name)
 def test_each_weight(lab, launch, type):
-    """What a code means is looked up in lanes, or a polynomial of it rounded: either way exactly what NumPy reads."""
+    """However a class finds what a code means (in lanes, by a polynomial, in a codebook), it is exactly what NumPy reads."""
     variant = lab.variant(launch)
     weights = lab.load(variant, type, lab.blocks(type, 40, 256, np.random.default_rng(7)))
     y = product(lab, variant, weights, np.eye(256, dtype=np.float32), 1)

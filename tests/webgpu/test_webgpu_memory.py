@@ -20,6 +20,7 @@ from llamay.tensor.webgpu.state import StateLayout
 GREEDY = Sampling(temperature=0.0)
 LIMIT = 21 << 10  # bytes: the pages of the tiny models fit, most matrices do not
 NONE = np.empty(0, np.int32)
+LARGEST = {"iq3_s_nibbles": 1.22}  # of the file's size; whoever computes on the processor has it looked up when it is loaded
 WIDTHS = (576, 640, 896, 1152, 1536, 2048, 2304, 2560, 3072, 4864, 8960, 11008)  # of real models
 SOAKED = [pytest.param(f"{name}.f16", marks=pytest.mark.soak) for name in ("llama-mha-bias", "gemma3")]
 MAKERS = ("buffer", "texture", "bind_group", "bind_group_layout", "compute_pipeline", "shader_module", "query_set")
@@ -35,8 +36,8 @@ def test_streams_are_no_larger_than_files(type, launch):
         for rows in (192, 576, 1536, 49152):
             for normed in (False, True):
                 tile = launch.tile_for(rows, normed=normed)
-                ours = 16 * tile_vectors(FORMATS[type], columns, tile, False) * -(-rows // tile.height)
-                assert ours <= 1.05 * rows * layout.row_bytes(columns), (columns, rows, tile)
+                ours = 16 * tile_vectors(launch.format(type), columns, tile, False) * -(-rows // tile.height)
+                assert ours <= LARGEST.get(launch.format(type).name, 1.05) * rows * layout.row_bytes(columns), (columns, rows, tile)
 
 
 @pytest.mark.parametrize("textures", [False, True])

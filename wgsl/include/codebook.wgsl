@@ -1,7 +1,7 @@
 //# Points of a codebook by their codes, signed: elements are bytes, 64 larger than they are so that none is negative.
 //% macro codebook()
-@group(0) @binding(15) var<uniform> points: array<vec4<u32>, ${points}>;  // a word and padding
-fn point(code: u32) -> u32 { return points[code].x; }
+@group(0) @binding(15) var<uniform> points: array<vec4<u32>, ${points // 4}>;
+fn point(code: u32) -> u32 { return points[code >> 2u][code & 3u]; }
 //% endmacro
 //# seven signs of each eight and the last, which makes the number of set bits even
 //% macro eighth_signs()

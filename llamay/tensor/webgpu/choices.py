@@ -1,7 +1,7 @@
 """What a template needs to become the kernel for one tensor type, launch class and epilogue."""
 
 from llamay.quant import TensorType
-from llamay.tensor.webgpu.formats import FORMATS, Plane, Tile, block_vectors, plane_vectors
+from llamay.tensor.webgpu.formats import Plane, Tile, block_vectors, plane_vectors
 from llamay.tensor.webgpu.launch import Launch
 from llamay.wgsl import XYZW, Choice
 
@@ -70,7 +70,7 @@ class _Dynamic:
 
 
 def _shape(type: TensorType, launch: Launch, tile: Tile) -> dict[str, Choice]:
-    format = FORMATS[type]
+    format = launch.format(type)
     return {
         "format": format.name,
         "S": tile.lanes,
@@ -113,7 +113,7 @@ def linear(
     **more: Choice,
 ) -> dict[str, Choice]:
     """The choices of `linear.wgsl`; see the template for what each does."""
-    format = FORMATS[type]
+    format = launch.format(type)
     access = _Static(format.head + format.unit, tile)
 
     def tree(first: int, level: int = tile.k_lanes.bit_length() - 1, k: int = 0) -> str:
@@ -147,7 +147,7 @@ def embed(
     type: TensorType, launch: Launch, tile: Tile, *, positions: bool = False, kinds: bool = False
 ) -> dict[str, Choice]:
     """The choices of `embed.wgsl`; `positions`, `kinds`: with a vector for each position, for each kind of token."""
-    format = FORMATS[type]
+    format = launch.format(type)
     access = _Dynamic(format.head, format.unit, tile)
     return {
         **_shape(type, launch, tile),

@@ -81,7 +81,7 @@ class Device:
         self.watch = Watch(adapter.name, self.handle, SOFTWARE_DEPTH if adapter.software else DEPTH)
         self.allocated = 0  # bytes of all buffers alive
         self.proven: set[Kernel] = set()  # whose numbers the self-test found right here
-        self.tables: dict[Any, Buffer] = {}  # what kernels of a tensor type look up, by type
+        self.tables: dict[str, Buffer] = {}  # what kernels of a format look up, by its name
         self._kernels: dict[tuple[Any, ...], Kernel] = {}
         self._layouts: dict[tuple[Any, ...], Any] = {}
         self._owned: list[Any] = []

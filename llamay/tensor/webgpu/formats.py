@@ -13,6 +13,7 @@ The WGSL side of a type is `wgsl/quant/<name>.wgsl`.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,7 +66,12 @@ class Format:
     group: int = UNIT
     sums: bool = False
     ragged: bool = False  # a row may end within a superblock
-    points: int = 0  # of the codebook that codes name
+    table: Callable[[], Words] | None = None  # the codebook, a word for each point that a code names
+
+    @property
+    def points(self) -> int:
+        """Words of the codebook, 0 where there is none."""
+        return 0 if self.table is None else len(self.table())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,11 @@ class Tile:
 _D, _DM, _S, _S1, _H = Plane("d", 0), Plane("dm", 1), Plane("s", 0), Plane("s", 1), Plane("h", 0)
 _Q1, _Q2, _Q4, _Q8 = Plane("q", 1), Plane("q", 2), Plane("q", 4), Plane("q", 8)
 
+
+def _book(type: TensorType, *, signed: bool = False) -> Callable[[], Words]:
+    return partial(pointed.table, type, signed=signed)
+
+
 FORMATS: dict[TensorType, Format] = {
     TensorType.F32: Format("f32", splits.float_split(4), unit=(Plane("q", 32),)),
     TensorType.F16: Format("f16", splits.float_split(2), unit=(Plane("q", 16),)),
@@ -107,16 +118,18 @@ FORMATS: dict[TensorType, Format] = {
     TensorType.Q8_K: Format("q8_k", splits.q8_k, (_Q8,), (Plane("d", 1),), units=8),
     TensorType.IQ4_NL: Format("iq4_nl", splits.iq4_nl, (_Q4, _D)),
     TensorType.IQ4_XS: Format("iq4_xs", splits.iq4_xs, (_Q4,), (_S1, Plane("dh", 1)), units=8),
-    TensorType.IQ3_XXS: Format("iq3_xxs", pointed.iq3_xxs, (_Q2, _S1), (_D,), units=8, sums=True, points=256),
-    TensorType.IQ3_S: Format("iq3_s", pointed.iq3_s, (_Q2, _S1, _H), (_D,), units=8, sums=True, points=512),
-    TensorType.IQ2_XXS: Format("iq2_xxs", pointed.iq2_xxs, (_Q1, _S1), (_D,), units=8, sums=True, points=256),
+    TensorType.IQ3_XXS: Format("iq3_xxs", pointed.iq3_xxs, (_Q2, _S1), (_D,), 8, sums=True, table=_book(TensorType.IQ3_XXS)),
+    TensorType.IQ3_S: Format("iq3_s", pointed.iq3_s, (_Q2, _S1, _H), (_D,), 8, sums=True, table=_book(TensorType.IQ3_S)),
+    TensorType.IQ2_XXS: Format("iq2_xxs", pointed.iq2_xxs, (_Q1, _S1), (_D,), 8, sums=True, table=_book(TensorType.IQ2_XXS)),
     TensorType.IQ2_XS: Format(
-        "iq2_xs", pointed.iq2_xs, (_Q1, _S1), (Plane("t", 2), _D), units=8, group=16, sums=True, points=512
+        "iq2_xs", pointed.iq2_xs, (_Q1, _S1), (Plane("t", 2), _D), 8, group=16, sums=True, table=_book(TensorType.IQ2_XS)
     ),
-    TensorType.IQ2_S: Format("iq2_s", pointed.iq2_s, (_Q1, _S1, _H), (_D,), units=8, group=16, sums=True, points=1024),
-    TensorType.IQ1_S: Format("iq1_s", pointed.iq1_s, (_Q1, _H), (_D,), units=8, sums=True, points=2048),
+    TensorType.IQ2_S: Format(
+        "iq2_s", pointed.iq2_s, (_Q1, _S1, _H), (_D,), 8, group=16, sums=True, table=_book(TensorType.IQ2_S)
+    ),
+    TensorType.IQ1_S: Format("iq1_s", pointed.iq1_s, (_Q1, _H), (_D,), 8, sums=True, table=_book(TensorType.IQ1_S)),
     TensorType.IQ1_M: Format(
-        "iq1_m", pointed.iq1_m, (_Q1, _H), (_S1, Plane("dt", 1)), units=8, group=8, sums=True, points=2048
+        "iq1_m", pointed.iq1_m, (_Q1, _H), (_S1, Plane("dt", 1)), 8, group=8, sums=True, table=_book(TensorType.IQ1_M)
     ),
     TensorType.MXFP4: Format("mxfp4", splits.mxfp4, (_Q4,), (_S,), units=2, ragged=True),
     TensorType.TQ1_0: Format(
@@ -127,6 +140,16 @@ FORMATS: dict[TensorType, Format] = {
     TensorType.Q1_0: Format("q1_0", splits.q1_0, (Plane("q", 1),), (_D,), units=4, sums=True),
     TensorType.Q2_0: Format("q2_0", splits.q2_0, (Plane("q", 2),), (_D,), units=2, sums=True),
 }
+
+
+# what lies otherwise where the processor computes and a lookup costs it as much as the sums of the four elements
+RECAST: dict[TensorType, Format] = {
+    TensorType.IQ3_XXS: Format(
+        "iq3_xxs_signed", pointed.iq3_xxs_signed, (Plane("q", 3),), (_S1, _D), 8, sums=True,
+        table=_book(TensorType.IQ3_XXS, signed=True),
+    ),
+    TensorType.IQ3_S: Format("iq3_s_nibbles", pointed.iq3_s_nibbles, (_Q4,), (_S1, _D), 8, sums=True),
+}  # fmt: skip
 
 
 def plane_vectors(planes: tuple[Plane, ...], tile: Tile) -> int:
@@ -173,12 +196,11 @@ def _lay(plane: Plane, values: Words | Halves, tile: Tile, per: int, count: int)
     return np.ascontiguousarray(words).reshape(tiles, count, per, -1)
 
 
-def pack(type: TensorType, raw: Raw, columns: int, tile: Tile, bias: NDArray[np.float32] | None = None) -> Words:
+def pack(format: Format, raw: Raw, columns: int, tile: Tile, bias: NDArray[np.float32] | None = None) -> Words:
     """File blocks [rows, row bytes] -> the device stream [tiles, words of a tile], exactly, still quantised.
 
     Rows past the end are zero blocks.  With a bias, each tile opens with its rows' f32.
     """
-    format = FORMATS[type]
     split = format.split(raw)
     count = blocks(format, columns)
     head = [_lay(plane, split[plane.name], tile, 1, count) for plane in format.head]

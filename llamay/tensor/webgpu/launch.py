@@ -6,7 +6,8 @@ does (k-lanes, reduction) is decided here, by class, never by timing.
 
 from dataclasses import dataclass, replace
 
-from llamay.tensor.webgpu.formats import Tile
+from llamay.quant import TensorType
+from llamay.tensor.webgpu.formats import FORMATS, RECAST, Format, Tile
 
 WARP = 32  # lanes of a workgroup where one subgroup holds it
 MOST_QUERIES = 8  # query heads that a workgroup of attention does: more would not fit its registers
@@ -24,6 +25,7 @@ class Launch:
     broadcast: bool  # eight lanes in a subgroup, each a row lane: x is read once a unit and handed round, values looked up
     attention_lanes: int
     tokens: tuple[int, ...]  # tokens a workgroup a linear may do, ascending
+    recast: bool = False  # what FORMATS has for GPUs lies as RECAST says
     textures: bool = False  # weights, and rows that linears read, lie in textures: lavapipe loads texels faster than buffer words
     accumulators: int = 64  # f32s a lane that attention may sum in
     wide: int = 0  # rows a lane of linears with many tiles (0: the tile's own)
@@ -37,6 +39,10 @@ class Launch:
     def numerics(self) -> str:
         """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""
         return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}"
+
+    def format(self, type: TensorType) -> Format:
+        """How matrices of the type lie on the device."""
+        return RECAST.get(type, FORMATS[type]) if self.recast else FORMATS[type]
 
     def tile_for(self, rows: int, *, normed: bool) -> Tile:
         """The tile of a linear of `rows` rows; `normed` says that its input is normed.
@@ -77,9 +83,9 @@ class Launch:
 
 LAUNCHES = {
     # one 8-wide vector a workgroup: lavapipe turns a subgroup into one AVX register
-    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), textures=True, accumulators=256, wide=8),
+    "narrow": Launch("narrow", Tile(8, 8, 4), "subgroup", True, 8, (1, 2, 4), recast=True, textures=True, accumulators=256, wide=8),
     # other software: vectors of 4 (SSE, NEON) or of 16, or no subgroups; workgroup memory is slow there, so few lanes
-    "slim": Launch("slim", Tile(4, 4, 4), "shared", False, 8, (1, 2, 4), textures=True, accumulators=256, wide=8),
+    "slim": Launch("slim", Tile(4, 4, 4), "shared", False, 8, (1, 2, 4), recast=True, textures=True, accumulators=256, wide=8),
     # a warp a workgroup
     "subgroup": Launch("subgroup", Tile(32, 4, 4), "subgroup", False, 32, (1, 2, 4, 8)),
     # no subgroups at all, or of varying size

@@ -1,5 +1,8 @@
 """The formats whose codes name points of a codebook: their exact repacking, and the codebook as kernels read it.
 
+A lookup is cheap on a GPU and a loop over lanes on a processor, so for adapters that compute there IQ3 lies otherwise: the
+signs of IQ3_XXS are looked up with the sizes, and IQ3_S is looked up here.
+
 A unit's signs are a word: element k of its eight number l has bit 4 * (2 * (k % 4) + k // 4) + l, so that the signs of
 four neighbours lie a byte apart.  Where seven signs tell the eighth, the highest nibble, theirs, holds something else.
 """
@@ -18,15 +21,20 @@ RAISED = 64  # what a kernel's elements are larger by than the point's, so that 
 
 
 @cache
-def table(type: TensorType) -> Words:
+def table(type: TensorType, *, signed: bool = False) -> Words:
     """The codebook, a word a point: four bytes of size, or eight nibbles, in the order of codes.
+
+    `signed`: of four elements with each choice of signs, which are four bits above the code.
 
     A nibble of IQ2 is the bits 0, 1, 4 and 5 of a raised size, of which the others are the same for all three; the
     first four elements have these bits of the bytes, the last four those two above.
     """
     grid = CODEBOOKS[type].grid
     if grid.width == 4:
-        return np.ascontiguousarray(grid.points.astype(np.uint8) | np.uint8(RAISED)).view(np.uint32)[:, 0]
+        negative = np.arange(16 if signed else 1)[:, None, None] >> np.arange(4) & 1
+        sizes = grid.points.astype(np.int16)
+        raised = RAISED + np.where(negative, -sizes, sizes)
+        return raised.astype(np.uint8).view(np.uint32).reshape(-1)
     if min(grid.levels) < 0:
         return _fields(grid.digits, 4)
     bits = grid.points.astype(np.uint8) & np.uint8(0x33)
@@ -103,6 +111,25 @@ def iq3_xxs(raw: Raw) -> Planes:
     return _planes(raw, blocks[:, :2], q=low, s=_below(_signs(fields), fields.steps)[..., None])
 
 
+def iq3_xxs_signed(raw: Raw) -> Planes:
+    """Each word of `q` has two codes with their signs, twelve bits each, and above them a byte of the last two codes.
+
+    `s`: a superblock's steps.
+    """
+    blocks, fields = _taken(TensorType.IQ3_XXS, raw)
+    signs = np.stack([fields.signs & 15, fields.signs >> 4], -1)
+    codes = fields.codes.reshape(-1, 8, 8) | signs.reshape(-1, 8, 8).astype(np.uint32) << np.uint32(8)
+    last = codes[..., 6:]
+    above = np.concatenate([last & np.uint32(255), _fields(last >> np.uint32(8), 4)[..., None]], -1)
+    words = _fields(codes[..., :6].reshape(-1, 8, 3, 2), 20) | above << np.uint32(12)
+    return _planes(raw, blocks[:, :2], q=words, s=_steps(fields))
+
+
+def _steps(fields: Fields) -> Words:
+    """[n, 1, 1]: a superblock's eight nibbles."""
+    return _fields(fields.steps.reshape(-1, 1, 1, 8), 4)
+
+
 def iq3_s(raw: Raw) -> Planes:
     """Each word of `q` has three codes of nine bits, and above them what is low of the seventh and of the eighth.
 
@@ -114,6 +141,16 @@ def iq3_s(raw: Raw) -> Planes:
     words = _fields(codes[..., :6].reshape(-1, 8, 2, 3), 9) | last << np.uint32(27)
     halves = _fields(last >> np.uint32(5), 4) | fields.steps.astype(np.uint32) << np.uint32(8)
     return _planes(raw, blocks[:, :2], q=words, s=_signs(fields)[..., None], h=halves.astype(np.uint16))
+
+
+def iq3_s_nibbles(raw: Raw) -> Planes:
+    """What the codes mean: of the sixteen odd numbers from -15 to 15 the place, a nibble.  `s`: a superblock's steps."""
+    blocks, fields = _taken(TensorType.IQ3_S, raw)
+    upper = CODEBOOKS[TensorType.IQ3_S].grid.digits[fields.codes].reshape(-1, 8, 32) + np.uint8(8)
+    negative = np.unpackbits(fields.signs, axis=-1, bitorder="little").reshape(upper.shape)
+    nibbles = upper ^ negative * np.uint8(15)
+    q = np.ascontiguousarray(nibbles[..., :16] | nibbles[..., 16:] << 4).view(np.uint32)
+    return _planes(raw, blocks[:, :2], q=q, s=_steps(fields))
 
 
 def iq1_s(raw: Raw) -> Planes:

@@ -179,7 +179,7 @@ class _Bench:
         self.device.launch = launch
         key = (tile, launch.textures)
         if key not in self._weights:
-            packed = pack(TensorType.Q4_0, self._raw, COLUMNS, tile).reshape(-1).view(np.uint8)
+            packed = pack(FORMATS[TensorType.Q4_0], self._raw, COLUMNS, tile).reshape(-1).view(np.uint8)
             self._weights[key] = self.device.fill(packed.nbytes, iter([packed]))
         chosen = choices.linear(TensorType.Q4_0, launch, tile, tokens, "plain", bias=False, normed=False)
         kernel = self.device.kernel("linear", **chosen)

@@ -11,7 +11,6 @@ from llamay.quant import TensorType
 from llamay.tensor.program import Experts, Linear, Matrix
 from llamay.tensor.webgpu.device import UNIFORM, Device
 from llamay.tensor.webgpu.formats import FORMATS, Format, Tile, pack, steps, tile_vectors
-from llamay.tensor.webgpu.pointed import table as codebook
 from llamay.tensor.webgpu.storage import LINE, Buffer, Rows
 
 PIECE = 4 << 20  # file bytes repacked at a time: the steps of that take ten times as much
@@ -25,6 +24,7 @@ class Stream:
 
     memory: Rows
     type: TensorType
+    format: Format
     rows: int
     row0: int
     columns: int
@@ -38,10 +38,6 @@ class Stream:
     def bound(self) -> dict[str, Rows]:
         """What kernels read it by."""
         return {"w": self.memory} | ({} if self.points is None else {"points": self.points})
-
-    @property
-    def format(self) -> Format:
-        return FORMATS[self.type]
 
     @property
     def steps(self) -> int:
@@ -167,10 +163,10 @@ class _Slab:
     order: Order
     bias: NDArray[np.float32] | None
 
-    def pieces(self, tile: Tile, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
+    def pieces(self, format: Format, tile: Tile, start: int, stop: int) -> Iterator[NDArray[np.uint8]]:
         """The packed bytes of rows [start, stop) of the order."""
         bias = None if self.bias is None else self.bias[start:stop]
-        return _pieces(_Run(self.parts, 0), self.order[start:stop], bias, tile)
+        return _pieces(format, _Run(self.parts, 0), self.order[start:stop], bias, tile)
 
 
 def _ordered(bias: NDArray[np.float32] | None, order: Order) -> NDArray[np.float32] | None:
@@ -180,7 +176,8 @@ def _ordered(bias: NDArray[np.float32] | None, order: Order) -> NDArray[np.float
 def _expert_streams(device: Device, slabs: Sequence[_Slab], tile: Tile, rows: int, bias: bool) -> Iterator[Stream]:
     first = slabs[0].parts[0]
     tile_bytes, most = _binding(device, first, tile, bias)
-    table = points(device, first.type)
+    format = device.launch.format(first.type)
+    table = points(device, format)
     tiles = -(-rows // tile.height)
     height = min(tiles, most) * tile.height  # rows of an expert in a stream
     together = max(1, most // tiles)  # experts in a stream
@@ -190,9 +187,9 @@ def _expert_streams(device: Device, slabs: Sequence[_Slab], tile: Tile, rows: in
             here = min(height, rows - start)
             size = len(some) * -(-here // tile.height) * tile_bytes
             stop = min(start + height, len(slabs[0].order))
-            pieces = (piece for slab in some for piece in slab.pieces(tile, start, stop))
+            pieces = (piece for slab in some for piece in slab.pieces(format, tile, start, stop))
             memory = device.fill(size, pieces)
-            yield Stream(memory, first.type, here, start, first.columns, bias, tile, table, at, len(some))
+            yield Stream(memory, first.type, format, here, start, first.columns, bias, tile, table, at, len(some))
 
 
 def _streams(
@@ -202,25 +199,27 @@ def _streams(
     count = len(order) if rows is None else rows
     tile_bytes, tiles = _binding(device, first, tile, bias is not None)
     most = tiles * tile.height
+    format = device.launch.format(first.type)
+    table = points(device, format)
     streams = []
     for start in range(0, count, most):
         here = min(most, count - start)
         end = min(start + most, len(order))
         part_bias = None if bias is None else bias[start:end]
-        pieces = _pieces(run, order[start:end], part_bias, tile)
+        pieces = _pieces(format, run, order[start:end], part_bias, tile)
         memory = device.fill(-(-here // tile.height) * tile_bytes, pieces)
-        table = points(device, first.type)
-        streams.append(Stream(memory, first.type, here, run.row0 + start, first.columns, bias is not None, tile, table))
+        biased = bias is not None
+        streams.append(Stream(memory, first.type, format, here, run.row0 + start, first.columns, biased, tile, table))
     return streams
 
 
-def points(device: Device, type: TensorType) -> Buffer | None:
-    """The codebook of a type on the device, made once; None where a type has none."""
-    if FORMATS[type].points and type not in device.tables:
-        words = np.pad(codebook(type)[:, None], ((0, 0), (0, 3)))  # elements of uniforms lie 16 bytes apart
-        device.tables[type] = device.buffer(words.nbytes, UNIFORM)
-        device.write(device.tables[type], words)
-    return device.tables.get(type)
+def points(device: Device, format: Format) -> Buffer | None:
+    """The codebook of a format on the device, made once; None where it has none."""
+    if format.table is not None and format.name not in device.tables:
+        words = format.table()
+        device.tables[format.name] = device.buffer(words.nbytes, UNIFORM)
+        device.write(device.tables[format.name], words)
+    return device.tables.get(format.name)
 
 
 def _binding(device: Device, matrix: Matrix, tile: Tile, bias: bool) -> tuple[int, int]:
@@ -230,7 +229,7 @@ def _binding(device: Device, matrix: Matrix, tile: Tile, bias: bool) -> tuple[in
         raise Unsupported(
             f"tensor {matrix.name} has type {matrix.type.name}, which WGSL does not unpack; it does {names}"
         )
-    tile_bytes = 16 * tile_vectors(FORMATS[matrix.type], matrix.columns, tile, bias)
+    tile_bytes = 16 * tile_vectors(device.launch.format(matrix.type), matrix.columns, tile, bias)
     limit = device.binding
     if device.launch.textures:
         limit = min(limit, LINE * device.limits["max-texture-dimension-2d"])
@@ -239,11 +238,13 @@ def _binding(device: Device, matrix: Matrix, tile: Tile, bias: bool) -> tuple[in
     return tile_bytes, limit // tile_bytes
 
 
-def _pieces(run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile) -> Iterator[NDArray[np.uint8]]:
+def _pieces(
+    format: Format, run: _Run, order: Order, bias: NDArray[np.float32] | None, tile: Tile
+) -> Iterator[NDArray[np.uint8]]:
     """The packed bytes of the rows in `order`, some whole tiles at a time."""
     first = run.parts[0]
     step = max(1, PIECE // (first.row_bytes * tile.height)) * tile.height
     for start in range(0, len(order), step):
         piece_bias = None if bias is None else bias[start : start + step]
-        words = pack(first.type, run.read(order[start : start + step]), first.columns, tile, piece_bias)
+        words = pack(format, run.read(order[start : start + step]), first.columns, tile, piece_bias)
         yield words.reshape(-1).view(np.uint8)
