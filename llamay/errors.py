@@ -24,6 +24,15 @@ class SettingsError(UsageError):
     """A setting is unknown or malformed; the message names where it came from."""
 
 
+class ContextTooLong(UsageError):
+    """A model was to be loaded with a context beyond the one it was made for; the message gives both.
+
+    Over HTTP that is nothing the client did: the server was started so.
+    """
+
+    http_status = 500
+
+
 class ModelFileError(LlamayError):
     """A model file was refused: nothing of it was used."""
 

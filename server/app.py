@@ -5,6 +5,7 @@ from typing import Any
 
 import falcon
 
+from llamay.errors import ContextTooLong
 from llamay.server import contexts, failures, replies, requests, visits
 from llamay.server.anthropic.messages import CountTokens, Messages
 from llamay.server.guards import Guards
@@ -55,7 +56,9 @@ def failing(site: Site) -> Handler:
     def fail(request: falcon.Request, response: falcon.Response, error: Exception, params: dict[str, Any]) -> None:
         visit = visits.of(request.env)
         failure = failures.of(error, failures.family_of(request), visit.id, request.method)
-        if failure.status == 500:
+        if isinstance(error, ContextTooLong):
+            site.journal.unfit(str(error))
+        elif failure.status == 500:
             site.journal.fault(visit.id, error)
         response.stream = None
         replies.json(response, failure.body, failure.status)

@@ -22,6 +22,7 @@ class Journal:
 
     def __init__(self, write: Callable[[str], None] = lambda line: None, form: str = "text") -> None:
         self._write, self._form = write, form
+        self._unfit: set[str] = set()
 
     def visit(self, visit: "Visit") -> None:
         """One request, when its reply is over."""
@@ -41,6 +42,12 @@ class Journal:
         frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
         where = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
         self._line("fault", {"id": id, "kind": type(error).__name__, "at": " < ".join(reversed(where))})
+
+    def unfit(self, told: str) -> None:
+        """A model that cannot be loaded the way the server was started, once for each."""
+        if told not in self._unfit:
+            self._unfit.add(told)
+            self._line("unfit", {"told": told})
 
     def _line(self, event: str, found: dict[str, Any]) -> None:
         if self._form == "none":

@@ -6,11 +6,11 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from llamay.errors import LlamayError, ModelFileError, NotInstalled, StoreError, UsageError
+from llamay.errors import ContextTooLong, LlamayError, ModelFileError, NotInstalled, StoreError, UsageError
 from llamay.serve import options as asked
 from llamay.serve.engine import Bounds, Engine
 from llamay.serve.loading import usual
@@ -70,6 +70,11 @@ class Models:
         found = self._installed(name)
         return Served(str(found.name), self.store.file(found), found)
 
+    def check(self) -> None:
+        """Raises what is wrong with the model that was named at the start, as far as its language tells; nothing where none was."""
+        if self._default is not None:
+            self.language(self._default)
+
     @property
     def default(self) -> Served:
         """The model that was named at the start, else the newest installed that answers, else the newest."""
@@ -104,7 +109,10 @@ class Models:
     # what a name stands for
 
     def language(self, served: Served) -> Language:
-        """Its vocabulary, template and sampling; the model need not be loaded for it."""
+        """Its vocabulary, template and sampling; the model need not be loaded for it.
+
+        Raises ModelFileError for a file that cannot be run, ContextTooLong where all models are to have more than it has.
+        """
         with self._lock:
             known = self._languages.get(served.path)
             if known is not None:
@@ -112,7 +120,14 @@ class Models:
                 return known
         with told_as(served.path, served.name):
             read = Language.read(served.path)
-        read.context = context_of(self.settings.context, read.config)  # where it is loaded: see `load`
+        try:
+            read.context = context_of(self._context(served, read), read.config)  # where it is loaded: see `load`
+        except ContextTooLong as error:
+            made, asked = read.config.context, self.settings.context
+            raise ContextTooLong(
+                f"{served.name} was made for a context of {made} tokens, and models here are to have {asked}; "
+                f"start with -c {made} or less"
+            ) from error
         with self._lock:
             kept = self._languages.setdefault(served.path, read)
             while len(self._languages) > LANGUAGES:
@@ -183,6 +198,11 @@ class Models:
         there = ", ".join([one.name for one in self.all()][:5])
         raise NotInstalled(f"model {name[:200]!r} is not installed; there is: {there or 'none'}. `llamay pull` gets more")
 
+    def _context(self, served: Served, language: Language) -> int:
+        """The context it is asked to have.  An encoder beside those that answer, for which that was said, has its own at most."""
+        asked, config = self.settings.context, language.config
+        return min(asked, config.context) if config.pooling and served is not self._default else asked
+
     def _light(self, name: str) -> bool:
         """Whether it is a small encoder, as far as its language was read; the engine's thread asks."""
         try:
@@ -203,7 +223,9 @@ class Models:
         if closed:
             gc.collect()  # a device ends with the last reference to it, and wgpu's objects refer to each other
         with told_as(served.path, served.name):
-            model = load(served.path, self.settings, shared=True, language=self.language(served))
+            language = self.language(served)
+            as_here = replace(self.settings, context=self._context(served, language))
+            model = load(served.path, as_here, shared=True, language=language)
         with self._lock:
             self._loaded[name] = model
         return model

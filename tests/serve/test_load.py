@@ -22,7 +22,7 @@ def test_the_context_is_the_model_s_unless_asked_for() -> None:
     with load.load(TINY, NUMPY) as loaded:
         assert loaded.context == loaded.config.context == 256
         assert loaded.executor.pages == 16
-        with pytest.raises(UsageError, match="300 tokens was asked for; this model was made for 256"):
+        with pytest.raises(UsageError, match="300 tokens was asked for; this model was made for 256: ask for 256 or less"):
             load.context_of(300, loaded.config)
         assert load.context_of(0, replace(loaded.config, context=1 << 20)) == load.DEFAULT_CONTEXT
         assert load.context_of(9000, replace(loaded.config, context=1 << 20)) == 9000

@@ -9,7 +9,7 @@ from typing import Self
 
 from llamay import arch, gguf, kv, model, tok
 from llamay.arch import Config
-from llamay.errors import UsageError
+from llamay.errors import ContextTooLong, UsageError
 from llamay.serve.loading import devices, quicker
 from llamay.serve.loading.language import Language
 from llamay.serve.loading.pools import Pools, alone, pools, single, whole
@@ -108,7 +108,7 @@ def load(
     free, and layers with a sliding window a pool of their own: for many requests at once.
     With `direct` all pages are of one group: for who drives the executor without a cache.
     A model that makes vectors of texts is loaded where it is `shared` or that is what it is for: `embeds`.
-    Raises ModelFileError for a file that cannot be run, UsageError for a context beyond the
+    Raises ModelFileError for a file that cannot be run, ContextTooLong for a context beyond the
     model's, and DeviceError for what the device cannot do.
     """
     start = time.perf_counter()
@@ -162,7 +162,8 @@ def context_of(asked: int, config: Config, most: int | None = None, kv: str = "f
     With `most` the latter is SMALL_CONTEXT where DEFAULT_CONTEXT would take more bytes than that.
     """
     if asked > config.context:
-        raise UsageError(f"a context of {asked} tokens was asked for; this model was made for {config.context}")
+        made = config.context
+        raise ContextTooLong(f"a context of {asked} tokens was asked for; this model was made for {made}: ask for {made} or less")
     if config.both_ways:  # what is computed in one step
         return asked or min(config.context, LONGEST_TEXT)
     usual = min(config.context, DEFAULT_CONTEXT)
