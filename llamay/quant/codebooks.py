@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.quant import grids
+from llamay.quant.codec import Bytes, Codec, Floats
 from llamay.quant.grids import Grid
 from llamay.quant.layouts import TensorType
-from llamay.quant.simple import Bytes, Floats, half_bytes, halves, inverse
+from llamay.quant.simple import half_bytes, halves, inverse
 
 Codes = NDArray[np.uint16]
 Integers = NDArray[np.integer[Any]]
@@ -193,9 +194,8 @@ _SIGNS = np.where(
 )
 
 
-def reader(type: TensorType) -> Callable[[Bytes, Floats], None]:
-    """What fills float32 `out` [blocks, 256] from blocks of this type."""
-    book = CODEBOOKS[type]
+def _reader(book: Codebook) -> Callable[[Bytes, Floats], None]:
+    """What fills float32 `out` [blocks, 256] from blocks of this format."""
 
     def read(blocks: Bytes, out: Floats) -> None:
         fields = book.fields(blocks)
@@ -214,9 +214,8 @@ def reader(type: TensorType) -> Callable[[Bytes, Floats], None]:
 _TRIALS = (0.7, 0.85, 1.0, 1.2)  # of the scale that puts a group's largest element on the codebook's largest level
 
 
-def writer(type: TensorType) -> Callable[[Floats], Bytes]:
-    """What makes blocks of this type of float32 [blocks, 256]: each group tries some scales, each point the nearest."""
-    book = CODEBOOKS[type]
+def _writer(book: Codebook) -> Callable[[Floats], Bytes]:
+    """What makes blocks of this format of float32 [blocks, 256]: each group tries some scales, each point the nearest."""
     top = float(max(book.grid.levels)) + (0.0 if book.signs else float(SHIFT))
 
     def write(values: Floats) -> Bytes:
@@ -274,3 +273,6 @@ def _nearest(grid: Grid, elements: Floats) -> tuple[Codes, Floats]:
         codes[start : start + 256] = found = distances.argmin(axis=1)
         least[start : start + 256] += np.take_along_axis(distances, found[:, None], axis=1)[:, 0]
     return codes, least
+
+
+CODECS = {type: Codec(_reader(book), _writer(book)) for type, book in CODEBOOKS.items()}

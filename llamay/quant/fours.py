@@ -7,8 +7,10 @@ quantisers search longer for the scales.
 import numpy as np
 from numpy.typing import NDArray
 
+from llamay.quant.codec import Bytes, Codec, Floats
 from llamay.quant.k import four_bits
-from llamay.quant.simple import Bytes, Floats, half_bytes, halves, inverse, nibbles
+from llamay.quant.layouts import TensorType
+from llamay.quant.simple import half_bytes, halves, inverse, nibbles
 
 # what the codes of IQ4_NL and IQ4_XS mean: denser about zero, where weights are
 CURVE = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
@@ -85,3 +87,10 @@ def write_mxfp4(values: Floats) -> Bytes:
     exponents = np.clip(exponent + 124, 0, 253).astype(np.uint8)
     codes = nearest(values * inverse(powers(exponents)), FLOATS)
     return np.concatenate([exponents, _packed(codes)], axis=1)
+
+
+CODECS = {
+    TensorType.IQ4_NL: Codec(read_iq4_nl, write_iq4_nl),
+    TensorType.IQ4_XS: Codec(read_iq4_xs, write_iq4_xs),
+    TensorType.MXFP4: Codec(read_mxfp4, write_mxfp4),
+}

@@ -7,7 +7,10 @@ minus the group's minimum), so the values are the same bit for bit.
 
 import numpy as np
 
-from llamay.quant.simple import Bytes, Floats, halves
+from llamay.quant import k_write
+from llamay.quant.codec import Bytes, Codec, Floats
+from llamay.quant.layouts import TensorType
+from llamay.quant.simple import halves
 
 
 def scales_and_minima(packed: Bytes) -> tuple[Bytes, Bytes]:
@@ -106,3 +109,13 @@ def read_q6_k(blocks: Bytes, out: Floats) -> None:
 def read_q8_k(blocks: Bytes, out: Floats) -> None:
     """The sums of 16 at the end are an aid for dot products: they do not enter the values."""
     np.multiply(blocks[:, 4:260].view(np.int8), blocks[:, :4].view("<f4"), out=out)
+
+
+CODECS = {
+    TensorType.Q2_K: Codec(read_q2_k, k_write.write_q2_k),
+    TensorType.Q3_K: Codec(read_q3_k, k_write.write_q3_k),
+    TensorType.Q4_K: Codec(read_q4_k, k_write.write_q4_k),
+    TensorType.Q5_K: Codec(read_q5_k, k_write.write_q5_k),
+    TensorType.Q6_K: Codec(read_q6_k, k_write.write_q6_k),
+    TensorType.Q8_K: Codec(read_q8_k, k_write.write_q8_k),
+}

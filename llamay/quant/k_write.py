@@ -7,7 +7,8 @@ is the inverse of that in `k`.
 import numpy as np
 
 from llamay.quant import search
-from llamay.quant.simple import Bytes, Floats, half_bytes, inverse
+from llamay.quant.codec import Bytes, Floats
+from llamay.quant.simple import half_bytes, inverse
 
 
 def _pack_two_bits(q: Bytes) -> Bytes:

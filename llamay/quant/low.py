@@ -5,9 +5,11 @@ As in `simple`: a `read_*` fills float32 `out` [blocks, elements], a `write_*` m
 
 import numpy as np
 
+from llamay.quant.codec import Bytes, Codec, Floats
 from llamay.quant.fours import FLOATS, nearest
 from llamay.quant.k import two_bits
-from llamay.quant.simple import Bytes, Floats, half_bytes, halves, inverse
+from llamay.quant.layouts import TensorType
+from llamay.quant.simple import half_bytes, halves, inverse
 
 _POWERS = np.array([1, 3, 9, 27, 81], np.uint8)
 
@@ -103,3 +105,12 @@ def write_nvfp4(values: Floats) -> Bytes:
     codes = nearest(groups * inverse(_SMALL[scales]), FLOATS)
     packed = (codes[:, :8] | codes[:, 8:] << 4).view(np.uint8)
     return np.concatenate([scales.reshape(-1, 4), packed.reshape(len(values), -1)], axis=1)
+
+
+CODECS = {
+    TensorType.TQ1_0: Codec(read_tq1_0, write_tq1_0),
+    TensorType.TQ2_0: Codec(read_tq2_0, write_tq2_0),
+    TensorType.NVFP4: Codec(read_nvfp4, write_nvfp4),
+    TensorType.Q1_0: Codec(read_q1_0, write_q1_0),
+    TensorType.Q2_0: Codec(read_q2_0, write_q2_0),
+}

@@ -8,7 +8,8 @@ trial is: round x with some scale, solve, keep the solution if its gain is the l
 import numpy as np
 from numpy.typing import NDArray
 
-from llamay.quant.simple import Bytes, Floats, inverse
+from llamay.quant.codec import Bytes, Floats
+from llamay.quant.simple import inverse
 
 Signs = NDArray[np.int8]
 

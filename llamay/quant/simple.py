@@ -8,8 +8,8 @@ that of ggml's reference quantisers, so the bytes are the same.
 import numpy as np
 from numpy.typing import NDArray
 
-Bytes = NDArray[np.uint8]
-Floats = NDArray[np.float32]
+from llamay.quant.codec import Bytes, Codec, Floats
+from llamay.quant.layouts import TensorType
 
 
 def halves(blocks: Bytes, start: int) -> Floats:
@@ -181,3 +181,16 @@ def write_q8_1(values: Floats) -> Bytes:
     scale, q = _eight_bits(values)
     total = scale * q.sum(axis=1, keepdims=True, dtype=np.int32).astype(np.float32)
     return np.concatenate([half_bytes(scale), half_bytes(total), q.view(np.uint8)], axis=1)
+
+
+CODECS = {
+    TensorType.F32: Codec(read_f32, write_f32),
+    TensorType.F16: Codec(read_f16, write_f16),
+    TensorType.BF16: Codec(read_bf16, write_bf16),
+    TensorType.Q4_0: Codec(read_q4_0, write_q4_0),
+    TensorType.Q4_1: Codec(read_q4_1, write_q4_1),
+    TensorType.Q5_0: Codec(read_q5_0, write_q5_0),
+    TensorType.Q5_1: Codec(read_q5_1, write_q5_1),
+    TensorType.Q8_0: Codec(read_q8_0, write_q8_0),
+    TensorType.Q8_1: Codec(read_q8_1, write_q8_1),
+}

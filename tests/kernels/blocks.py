@@ -4,19 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.quant import LAYOUTS, TensorType
-from llamay.quant.codebooks import CODEBOOKS
 
-HALVES = {  # byte offsets of the f16 fields of a block
-    **dict.fromkeys(map(TensorType.__getitem__, ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "IQ4_XS", "Q1_0", "Q2_0")), (0,)),
-    **dict.fromkeys(set(CODEBOOKS) - {TensorType.IQ1_M}, (0,)),
-    **dict.fromkeys(map(TensorType.__getitem__, ("Q4_1", "Q5_1", "Q8_1", "Q4_K", "Q5_K")), (0, 2)),
-    TensorType.Q2_K: (80, 82),
-    TensorType.Q3_K: (108,),
-    TensorType.Q6_K: (208,),
-    TensorType.TQ1_0: (52,),
-    TensorType.TQ2_0: (64,),
-}
-ELSE = (TensorType.Q8_K, TensorType.MXFP4, TensorType.IQ1_M, TensorType.NVFP4)  # scales of other kinds, made below
+ELSE = (TensorType.Q8_K, TensorType.MXFP4, TensorType.IQ1_M, TensorType.NVFP4)  # scales that are no halves, made below
 
 
 def blocks(type: TensorType, rows: int, columns: int, random: np.random.Generator) -> NDArray[np.uint8]:
@@ -29,10 +18,11 @@ def blocks(type: TensorType, rows: int, columns: int, random: np.random.Generato
         if type is TensorType.F16:
             return values.astype(np.float16).view(np.uint8)
         return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    assert type in HALVES or type in ELSE, f"nothing says where the half floats of {type.name} lie"
+    halves = [number.start for number in layout.numbers if number.exponent == 0x7C00]
+    assert halves or type in ELSE, f"nothing makes scales for {type.name}"
     raw = random.integers(0, 256, (rows, columns // layout.elements, layout.bytes), np.uint8)
     size = 2.0 ** random.uniform(-8, -3, raw.shape[:2])
-    for offset in HALVES.get(type, ()):
+    for offset in halves:
         sign = random.choice([-1.0, 1.0], raw.shape[:2])
         raw[:, :, offset : offset + 2] = (size * sign).astype(np.float16)[..., None].view(np.uint8)
     if type is TensorType.Q8_K:
