@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PORT = 11435
 CONNECT = 5.0  # seconds until a server that does not answer counts as none
 PATIENCE = 60.0  # seconds for one answer: a step of a large model may have to end before
+OPENED = ("connection.connect_tcp.complete", "connection.start_tls.complete")  # as httpx tells of a connection
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # where one listens, and where that is reached
 
 
@@ -38,7 +39,7 @@ class Line:
         self._lock = threading.Lock()
 
     def opened(self, connection: "socket.socket | None") -> None:
-        """The stream has begun."""
+        """There is a connection."""
         with self._lock:
             self._socket = connection
             cut = self._cut
@@ -99,13 +100,16 @@ class Client:
 
     def _lines(self, path: str, body: Any, line: "Line | None") -> Iterator[str]:
         method = "GET" if body is None else "POST"
+
+        def trace(event: str, found: dict[str, Any]) -> None:  # before there is a reply: it may never come
+            if line is not None and event in OPENED:
+                line.opened(found["return_value"].get_extra_info("socket"))
+
         with self._open(None) as client, self._heard():
-            with client.stream(method, path, json=body) as reply:
+            with client.stream(method, path, json=body, extensions={"trace": trace}) as reply:
                 if not reply.is_success:
                     reply.read()
                     raise self._refusal(reply)
-                if line is not None:
-                    line.opened(reply.extensions["network_stream"].get_extra_info("socket"))
                 yield from reply.iter_lines()
 
     def _asked(self, method: str, path: str, body: Any = None) -> Any:

@@ -1,30 +1,45 @@
 """Plain: one line a second instead of a screen, for screen readers, logs and pipes."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from llamay.client import PATIENCE
+from llamay.errors import NoServer
 from llamay.tui import words
 from llamay.tui.history import History
 from llamay.tui.moment import Lost, News, Snapshot
 from llamay.tui.source import Source
 
 EVERY = 1.0  # seconds between two lines
+QUIET = 1.0  # seconds of silence that nobody needs to be told of
+
+Write = Callable[[str], None]
 
 
-def run(source: Source, write: Callable[[str], None], stop: threading.Event, hear: Callable[[News], None] = lambda news: None) -> None:
-    """Writes lines until `stop` is set, or a recording is over; `hear` gets everything, for a recording."""
-    history, due, lost = History(), 0.0, False
+def run(source: Source, write: Write, stop: threading.Event, hear: Callable[[News], None] = lambda news: None) -> None:
+    """Writes lines until `stop` is set, or a recording is over; `hear` gets everything, for a recording.
+
+    A server that gives no sign for PATIENCE seconds from the start is given up: NoServer.  One that goes away later is waited for.
+    """
+    history, due, lost = History(), 0.0, ""
+    answered, given_up = threading.Event(), threading.Event()
 
     def heard(news: News) -> None:
         nonlocal due, lost
         hear(news)
-        if isinstance(news, Lost) and not lost:
-            lost, due = True, 0.0
-            write(f"{clock(news.time)} disconnected: {words.line(news.reason)}")
+        if isinstance(news, Lost):
+            done()
+            if not lost:
+                due = 0.0
+                write(f"{clock(news.time)} disconnected: {words.line(news.reason)}")
+            lost = news.reason
         if not isinstance(news, Snapshot):
             return
-        lost = False
+        done()
+        answered.set()
+        lost = ""
         for entry in history.hear(news):
             if entry.state == "failed":
                 write(f"{clock(news.time)} request {entry.id} of {words.line(entry.model)} failed: {entry.outcome}")
@@ -32,7 +47,41 @@ def run(source: Source, write: Callable[[str], None], stop: threading.Event, hea
             due = news.time + EVERY
             write(text(news, history))
 
-    source.watch(heard, stop)
+    def look() -> None:
+        if not answered.wait(PATIENCE) and not stop.is_set():
+            given_up.set()
+            stop.set()
+
+    if source.live:
+        threading.Thread(target=look, name="llamay-patience", daemon=True).start()
+    with asking(source.where, write) as done:
+        source.watch(heard, stop)
+    answered.set()
+    if given_up.is_set():
+        told = f"the server at {source.where} did not answer within {PATIENCE:g} s; -url or LLAMAY_HOST names another"
+        raise NoServer(lost or told)
+
+
+@contextlib.contextmanager
+def asking(where: str, write: Write) -> Iterator[Callable[[], None]]:
+    """Says who is asked where it lasts until what is yielded is called: `12:03:20 asking http://127.0.0.1:11435 ...`."""
+    over = threading.Event()
+
+    def tell() -> None:
+        if not over.wait(QUIET):
+            write(f"{clock(time.time())} asking {words.line(where)} ...")
+
+    telling = threading.Thread(target=tell, name="llamay-asking", daemon=True)
+    telling.start()
+
+    def done() -> None:
+        over.set()
+        telling.join()
+
+    try:
+        yield done
+    finally:
+        done()
 
 
 def text(snapshot: Snapshot, history: History) -> str:

@@ -70,7 +70,7 @@ def _source(args: argparse.Namespace, in_force: "Settings") -> "tuple[Source, st
 
     if args.m is None:
         client = Client(url(args.url or in_force.host), in_force.api_key)
-        if args.url is not None or _answers(client):
+        if args.url is not None or _answers(client, lines=args.plain):
             return Remote(client), "chat", ""
     from llamay.tui.local import Local
 
@@ -80,12 +80,16 @@ def _source(args: argparse.Namespace, in_force: "Settings") -> "tuple[Source, st
     return Local(in_force), "models", why
 
 
-def _answers(client: "Client") -> bool:
-    """Whether a server is there; one that refuses is there too, and says why."""
+def _answers(client: "Client", *, lines: bool) -> bool:
+    """Whether a server is there; one that refuses is there too, and says why.  Tells whom it asks where that lasts."""
+    from llamay.cli import status
     from llamay.errors import Refused
+    from llamay.tui import plain
 
+    asking = plain.asking(client.base, _line) if lines else status.waiting(f"waiting for {client.base}")
     try:
-        client.get("/healthz")
+        with asking:
+            client.get("/healthz")
     except NoServer:
         return False
     except Refused:
@@ -104,7 +108,7 @@ def _recording(path: str | None, source: "Source", stack: ExitStack) -> "Hear":
 
 
 def _plain(source: "Source", hear: "Hear", why: str, *, load: bool) -> int:
-    """Lines until Ctrl-C, or until the model that was named cannot be loaded."""
+    """Lines until Ctrl-C, or until the model that was named cannot be loaded, or the server gives no sign."""
     import threading
 
     from llamay.tui import plain
@@ -123,7 +127,11 @@ def _plain(source: "Source", hear: "Hear", why: str, *, load: bool) -> int:
         note(why, "llamay tui")
     if load:
         threading.Thread(target=loads, name="llamay-load", daemon=True).start()
-    plain.run(source, lambda line: print(line, flush=True), stop, hear)
+    plain.run(source, _line, stop, hear)
     if failed:
         raise failed[0]
     return 0
+
+
+def _line(text: str) -> None:
+    print(text, flush=True)

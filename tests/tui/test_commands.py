@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -54,6 +55,34 @@ def test_plain_says_what_it_looks_at_where_no_server_answers() -> None:
         assert child.stderr is not None
         assert b"No server answers at http://127.0.0.1:9, so these are the models of this machine" in child.stderr.readline()
         child.kill()
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The URL of a server that takes connections and answers none."""
+    with socket.create_server(("127.0.0.1", 0)) as there:
+        yield f"http://127.0.0.1:{there.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_plain_says_which_server_is_waited_for(mute: str, named: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMAY_HOST", mute)
+    stop = threading.Event()
+    told = commands.lines(["tui", "-plain", *(["-url", mute] if named else [])], stop)
+    assert next(told).endswith(f" asking {mute} ...")
+    stop.set()
+    assert list(told) == []
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_plain_gives_a_server_up_that_never_answers(
+    mute: str, refuses: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = "http://127.0.0.1:9" if refuses else mute
+    monkeypatch.setattr("llamay.tui.plain.PATIENCE", 0.1)
+    assert cli.main(["tui", "-plain", "-url", where]) == 10
+    told = capsys.readouterr().err
+    assert where in told and (refuses or "did not answer within 0.1 s" in told)
 
 
 def test_a_measurement_shows_its_bars_and_is_kept(started: Any, scripted: Any, moments: Any, text: Any, wait: Any, monkeypatch: pytest.MonkeyPatch) -> None:
