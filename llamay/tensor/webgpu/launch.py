@@ -25,7 +25,7 @@ class Launch:
     broadcast: bool  # eight lanes in a subgroup, each a row lane: x is read once a unit and handed round, values looked up
     attention_lanes: int
     tokens: tuple[int, ...]  # tokens a workgroup a linear may do, ascending
-    recast: bool = False  # what FORMATS has for GPUs lies as RECAST says
+    recast: bool = False  # the types of RECAST lie as it says: equal values, summed from other terms
     textures: bool = False  # weights, and rows that linears read, lie in textures: lavapipe loads texels faster than buffer words
     accumulators: int = 64  # f32s a lane that attention may sum in
     wide: int = 0  # rows a lane of linears with many tiles (0: the tile's own)
@@ -38,7 +38,7 @@ class Launch:
     @property
     def numerics(self) -> str:
         """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""
-        return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}"
+        return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}{'.recast' if self.recast else ''}"
 
     def format(self, type: TensorType) -> Format:
         """How matrices of the type lie on the device."""

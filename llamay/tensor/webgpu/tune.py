@@ -25,7 +25,7 @@ from llamay.tensor.webgpu import choices
 from llamay.tensor.webgpu.adapters import Adapter
 from llamay.tensor.webgpu.device import Device, Guest
 from llamay.tensor.webgpu.dims import Dims
-from llamay.tensor.webgpu.formats import FORMATS, UNIT, pack, steps
+from llamay.tensor.webgpu.formats import UNIT, pack, steps
 from llamay.tensor.webgpu.launch import Launch
 
 SECONDS = 2.0  # a measurement takes, and no candidate is begun after
@@ -175,18 +175,17 @@ class _Bench:
 
     def seconds(self, launch: Launch, tall: int, tokens: int, rows: int) -> float:
         """Seconds of one dispatch over `rows` token rows, by `tokens` a workgroup, `tall` rows a lane."""
-        tile = replace(launch.tile, rows=tall)
+        tile, format = replace(launch.tile, rows=tall), launch.format(TensorType.Q4_0)
         self.device.launch = launch
         key = (tile, launch.textures)
         if key not in self._weights:
-            packed = pack(FORMATS[TensorType.Q4_0], self._raw, COLUMNS, tile).reshape(-1).view(np.uint8)
+            packed = pack(format, self._raw, COLUMNS, tile).reshape(-1).view(np.uint8)
             self._weights[key] = self.device.fill(packed.nbytes, iter([packed]))
         chosen = choices.linear(TensorType.Q4_0, launch, tile, tokens, "plain", bias=False, normed=False)
         kernel = self.device.kernel("linear", **chosen)
         dims = self._dims.slot(
-            steps=steps(FORMATS[TensorType.Q4_0], COLUMNS, tile), units=-(-COLUMNS // UNIT), rows=ROWS, x_stride=COLUMNS // 4,
-            y_stride=ROWS // 4,
-        )  # fmt: skip
+            steps=steps(format, COLUMNS, tile), units=-(-COLUMNS // UNIT), rows=ROWS, x_stride=COLUMNS // 4, y_stride=ROWS // 4
+        )
         group = self.device.bind(kernel, dims=dims, w=self._weights[key], x=self._x, y=self._y)
         command = (kernel, group, (-(-ROWS // tile.height), -(-rows // tokens), 1))
         self._once([command])  # compiles
