@@ -72,6 +72,7 @@ class StateSpace:
     heads: int  # of neighbouring channels with steps of their own
     groups: int  # of neighbouring heads that share B and C
     rank: int  # values that steps are made of; 0: they are given
+    normed: bool = False  # what steps are made of, B and C each go through a norm without weights
 
     @property
     def convolved(self) -> int:

@@ -18,8 +18,9 @@ def sizes(row: Architecture, keys: Keys) -> StateSpace:
     heads = rank if row.scan == "heads" else inner
     if inner % heads or heads % groups:
         raise MalformedFile(f"{inner} channels in {heads} heads and {groups} groups; expected as many in each")
-    for unused in ("attention.head_count", "attention.head_count_kv", "feed_forward_length", "ssm.dt_b_c_rms"):
+    for unused in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
         keys.get(unused)
+    normed = keys.flag("ssm.dt_b_c_rms", default=False)  # FalconMamba's
     return StateSpace(
         inner=inner,
         states=keys.integer("ssm.state_size", 1, MOST_STATES),
@@ -27,4 +28,5 @@ def sizes(row: Architecture, keys: Keys) -> StateSpace:
         heads=heads,
         groups=groups,
         rank=0 if row.scan == "heads" else rank,
+        normed=normed and row.scan == "channels",
     )

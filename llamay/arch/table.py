@@ -195,12 +195,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         whole_ramp=False,
     ),
     Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
-    Architecture(
-        names=("mamba",),
-        roped=(False,),
-        scan="channels",
-        foreign={"ssm.dt_b_c_rms": "norms of steps, B and C, as FalconMamba has them"},
-    ),
+    Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
 )
 

@@ -34,6 +34,7 @@ def block(claims: Claims, config: Config, sizes: StateSpace, layer: int, norm: N
         groups=sizes.groups,
         select=select,
         step=step,
+        part_eps=config.eps if sizes.normed else None,
         gate_norm=gate_norm,
     )
     return [scan, Residual("attention", Linear((claims.matrix(f"{blk}.ssm_out.weight", hidden, inner),)))]

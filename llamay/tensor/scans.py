@@ -107,6 +107,8 @@ def run(op: Scan, h: Real, pages: ScanPages, sequences: Sequence[tuple[NDArray[n
     source, d = mixed, y[:, op.inner + op.channels :]
     if op.select is not None and op.step is not None:
         source = product(op.select, x)
+        if op.part_eps is not None:
+            source = twins.part_norm(source, op.parts, op.part_eps)
         d = product(op.step, np.ascontiguousarray(source[:, : op.step.columns]))
     d = twins.softplus(d + op.step_bias.astype(d.dtype))
     shape = (len(h), op.groups, op.states)

@@ -6,7 +6,7 @@ import pytest
 
 from llamay import gguf
 from llamay.arch import StateSpace, describe
-from llamay.errors import MalformedFile, Unsupported
+from llamay.errors import MalformedFile
 
 
 def described(named_case, name, **changes):
@@ -52,6 +52,9 @@ def test_sizes_that_cannot_be_are_named(name, changes, words, named_case):
         described(named_case, name, **changes)
 
 
-def test_falcon_mamba_is_refused_by_name(named_case):
-    with pytest.raises(Unsupported, match=r"norms of steps, B and C, as FalconMamba has them \(ssm.dt_b_c_rms\)"):
-        described(named_case, "mamba", ssm__dt_b_c_rms=True)
+def test_norms_of_steps_b_and_c(named_case):
+    """A key of FalconMamba, whose files are mamba's by name; mamba2 has no such norms."""
+    assert described(named_case, "mamba", ssm__dt_b_c_rms=True).space.normed
+    assert not described(named_case, "mamba").space.normed and not described(named_case, "mamba2", ssm__dt_b_c_rms=True).space.normed
+    with pytest.raises(MalformedFile, match=r"ssm\.dt_b_c_rms is 1, expected true or false"):
+        described(named_case, "mamba", ssm__dt_b_c_rms=1)

@@ -32,6 +32,9 @@ def test_operations(named_case):
     assert (two.convolved_at, two.gate_at, two.shared_at, two.heads, two.decay.shape) == (128, 0, 128, 8, (1, 8))
     assert (one.channels, two.channels, one.kernel.shape) == (128, 192, (4, 128))
     assert (one.decay < 0).all() and (two.decay < 0).all()
+    normed = next(op for op in bound(named_case("falcon-mamba.f16")).operations if isinstance(op, Scan))
+    assert (one.part_eps, two.part_eps, two.parts) == (None, None, ())
+    assert (normed.parts, normed.select.rows) == ((12, 8, 8), 28) and normed.part_eps == pytest.approx(1e-5)
 
 
 def test_pages_of_their_own(named_case):

@@ -25,7 +25,8 @@ from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.program import Program
 
 MODELS = (
-    "llama-gqa.f16", "gemma3.f16", "gpt-oss.f16", "deepseek3.f32", "mamba.f32", pytest.param("qwen2-k.q4_k", marks=pytest.mark.soak),
+    "llama-gqa.f16", "gemma3.f16", "gpt-oss.f16", "deepseek3.f32", "mamba.f32",
+    *(pytest.param(name, marks=pytest.mark.soak) for name in ("qwen2-k.q4_k", "falcon-mamba.f16")),
 )  # fmt: skip
 COUNT = 30  # tokens of an answer
 LIVELY = Sampling(temperature=1.2, top_k=50, repeat_penalty=1.3, repeat_last_n=20)

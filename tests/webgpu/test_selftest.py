@@ -132,6 +132,7 @@ def test_a_wrong_kernel_is_refused_by_name(
         ("gemma2.f16", "norm_add", r"(let v = )"),
         ("qwen3.f16", "rope_store", r"(let norm = )"),
         ("bloom.f16", "layer_norm", r"(let scale = )"),
+        ("falcon-mamba.f16", "part_norm", r"(let scale = )"),
         ("mixtral.f16", "route", r"(let share = )"),
         ("mixtral.f16", "expert_add", r"(let v = )"),
     ],

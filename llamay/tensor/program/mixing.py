@@ -134,7 +134,8 @@ class Scan:
     c = silu(bias + sum over k of kernel[k] * the input K - 1 - k positions before), each channel for
     itself; x are its first `inner` values.  B and C of each group, and the steps d of each head, follow
     x in c and stand in enter's rows (mamba2), or are made of x by `select`, and the steps of a part of
-    that by `step` (mamba).  With d = softplus(d + step_bias), channel i of head h and state n
+    that by `step` (mamba); with a `part_eps` that part, B and C go through an RMS norm without weights
+    each first (FalconMamba, arXiv 2410.05355).  With d = softplus(d + step_bias), channel i of head h and state n
         S[i, n] = exp(d[h] * decay[n, h]) * S[i, n] + d[h] * x[i] * B[n]
         y[i] = (sum over n of S[i, n] * C[n] + skip[h] * x[i]) * silu(z[i])
     and with a `gate_norm` that norm of the channels of each group.
@@ -157,6 +158,7 @@ class Scan:
     groups: int = 1  # of heads that share B and C
     select: Linear | None = None  # x -> the latent of the steps, B, C
     step: Linear | None = None  # that latent -> d
+    part_eps: float | None = None  # of the norms of what `select` makes; None: there are none
     gate_norm: Norm | None = None  # [inner]
 
     @property
@@ -173,6 +175,11 @@ class Scan:
     def shared(self) -> int:
         """Values of B, and of C."""
         return self.groups * self.states
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Values of each part of select's rows: the latent of the steps, B, C."""
+        return () if self.step is None else (self.step.columns, self.shared, self.shared)
 
     @property
     def convolved_at(self) -> int:

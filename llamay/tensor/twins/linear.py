@@ -35,6 +35,12 @@ def rms_norm(x: Real, weight: Real, eps: float) -> Real:
     return normed
 
 
+def part_norm(x: Real, parts: tuple[int, ...], eps: float) -> Real:
+    """x / sqrt(mean(x^2) + eps) of each of the parts, of so many values, that a row of x [T, values] consists of."""
+    cut = np.split(x, np.cumsum(parts)[:-1], axis=-1)
+    return np.concatenate([rms_norm(part, np.ones(1, x.dtype), eps) for part in cut], axis=-1)
+
+
 def layer_norm(x: Real, weight: Real, bias: Real | None, eps: float) -> Real:
     """w * (x - mean) / sqrt(variance + eps) + b over the last axis (Ba, Kiros and Hinton, arXiv 1607.06450)."""
     centred = x - np.mean(x, axis=-1, keepdims=True)

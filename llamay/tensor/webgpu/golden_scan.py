@@ -70,8 +70,11 @@ class ScanTrials(LatentTrials):
             if op.select is None or op.step is None:
                 raw, size = golden_values.product(h, op.enter, op.inner + op.channels + steps, scale)
             else:
-                source, rows = wide["selected"], golden_values.some(op.select.rows)
+                source = wide["selected"]
+                rows = golden_values.some(op.select.rows) if op.part_eps is None else np.arange(op.select.rows)
                 y, size = golden_values.product(x, op.select, rows)
+                if op.part_eps is not None:
+                    y, size = _part_normed(op, y, size, op.part_eps)
                 out.append(Check("latents of steps, B and C", source[:, rows], y, SUM * size + 1e-9))
                 raw, size = golden_values.product(source[:, : op.step.columns], op.step, steps)
             expected = twins.softplus(raw + op.step_bias[steps])
@@ -97,3 +100,12 @@ def _scanned(op: Scan, x: Real, d: Real, b: Real, c: Real, z: Real, absolute: bo
     y = twins.scan(state, x, d, (b, c), ones, op) / twins.silu(ones)
     gates = twins.silu(z)
     return y * (np.abs(gates) if absolute else gates), state
+
+
+def _part_normed(op: Scan, y: Real, size: Real, eps: float) -> tuple[Real, Real]:
+    """What select made, each part normed, and the magnitudes in that."""
+    normed, cuts, sizes = twins.part_norm(y, op.parts, eps), np.cumsum(op.parts)[:-1], []
+    for part, summed in zip(np.split(y, cuts, axis=-1), np.split(size, cuts, axis=-1), strict=True):
+        root = np.sqrt(np.mean(np.square(part), axis=-1, keepdims=True) + eps)
+        sizes.append((summed.max(axis=-1, keepdims=True) + np.abs(part)) / root)
+    return normed, np.concatenate(sizes, axis=-1)

@@ -84,6 +84,8 @@ def commands(plan: "Plan", op: Scan, rows_at: int, tokens: int) -> list[Command]
         beside, stride, steps_at = spaces.selected, spaces.select, op.convolved_at
         dims, buffers = {"y_stride": stride // 4}, {"x": spaces.mixed, "y": beside}
         out += [plan.linear(s, tokens, "plain", False, spaces.channels, dims, buffers) for s in memory.streams(op.select)]
+        if op.part_eps is not None:
+            out.append(_part_norm(plan, op, op.part_eps))
         dims, buffers = {"y_stride": spaces.entered // 4}, {"x": beside, "y": spaces.raw}
         out += [plan.linear(s, tokens, "plain", False, stride, dims, buffers) for s in memory.streams(op.step)]
     kernel = device.kernel(
@@ -103,3 +105,13 @@ def commands(plan: "Plan", op: Scan, rows_at: int, tokens: int) -> list[Command]
     slot = plan.dims.slot(x_stride=stride, y_stride=stride, width=op.inner // op.groups, eps=op.gate_norm.eps)
     group = device.bind(kernel, dims=slot, x=memory.q, weight=memory.vector(op.gate_norm.weight), y=memory.att)
     return [*out, Command(kernel, group, x=op.groups)]
+
+
+def _part_norm(plan: "Plan", op: Scan, eps: float) -> Command:
+    """The latent of the steps, B and C, normed where they lie."""
+    memory, launch, (first, *others) = plan.memory, plan.launch, op.parts
+    kernel = plan.device.kernel(
+        "part_norm", S=launch.attention_lanes, reduce=launch.reduce, FIRST=first // 4, OTHERS=others[0] // 4
+    )
+    slot = plan.dims.slot(x_stride=memory.spaces.select // 4, eps=eps)
+    return Command(kernel, plan.device.bind(kernel, dims=slot, x=memory.spaces.selected), x=len(op.parts))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from llamay.errors import ContextMismatch, MalformedContext, OutOfMemory, UsageError
+from llamay.errors import ContextFileError, ContextMismatch, MalformedContext, OutOfMemory, UsageError
 from llamay.kv.snapshots import Folder, Shape, restore
 from llamay.tensor.batch import PAGE
 
@@ -65,7 +65,7 @@ def test_what_follows_has_the_same_bits_in_another_process(name, kv, machine, fo
     assert np.array_equal(here.run(found.context, after), expected)
 
 
-@pytest.mark.parametrize("name", [FULL, WINDOWED, STATES])
+@pytest.mark.parametrize("name", [FULL, WINDOWED, STATES, "falcon-mamba.f16"])
 def test_what_follows_has_the_same_bits_on_the_device(name, machine, folder: Folder, tokens, gpu) -> None:
     from llamay.tensor.webgpu.executor import WebGPUExecutor
 
@@ -149,6 +149,41 @@ def test_other_numerics_are_refused_or_recomputed(machine, folder: Folder, token
     found = restore(folder, manifest, here.cache, here.executor, elsewhere, recompute=True)
     assert found.recomputed and found.note.startswith("40 tokens recomputed: ") and here.executor.numerics in found.note
     assert np.array_equal(here.run(found.context, list(found.pending)), expected)
+
+
+@pytest.mark.parametrize("pages", [40, 10])  # 10: the tree has to give some up, so that all is checked first
+@pytest.mark.parametrize("how", ["cut", "flipped", "gone", "folder"])
+def test_a_damaged_page_is_told_and_computed_again(how: str, pages: int, machine, folder: Folder, tokens) -> None:
+    here = machine(pages=pages)
+    context, _ = here.cache.match([])
+    expected = here.run(context, tokens(100))
+    manifest = here.save(folder, context).manifest
+    here.cache.drop(context)
+    path = folder.page(manifest.runs[0].pages[3])
+    data = path.read_bytes()
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how != "gone":
+        path.write_bytes(data[:-1] if how == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(ContextFileError, match=r"; -recompute rebuilds it from its 100 tokens") as caught:
+        restore(folder, manifest, here.cache, here.executor, here.origin)
+    assert path.name in str(caught.value) and not here.cache.contexts
+    found = restore(folder, manifest, here.cache, here.executor, here.origin, recompute=True)
+    assert found.recomputed and found.note.startswith("100 tokens recomputed: ") and path.name in found.note
+    assert np.array_equal(here.run(found.context, list(found.pending)), expected)
+    assert set(here.cache.contexts.values()) == {found.context}
+
+
+def test_damaged_tokens_are_recomputed_by_nobody(machine, folder: Folder, tokens) -> None:
+    here = machine()
+    here.save(folder, here.fill(tokens(40)))
+    (path,) = folder.saved.iterdir()
+    data = bytearray(path.read_bytes())
+    data[data.index(b'"tokens":[') + 10] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedContext, match="checksum"):
+        folder.find("a")
 
 
 def test_recomputing_uses_what_the_tree_knows(machine, folder: Folder, tokens) -> None:
