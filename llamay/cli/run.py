@@ -36,7 +36,7 @@ def configure(parser: Parser) -> None:
     flag(parser, "-n", type=int, metavar="N", help="at most N tokens (default: until the model ends)")
     flag(parser, "-system", metavar="TEXT", help="the system message of the chat")
     flag(parser, "-context", dest="saved", metavar="NAME", help="go on from a saved context, which stays as it is")
-    flag(parser, "-recompute", action="store_true", help="with -context: compute its tokens where its pages are of no use here")
+    flag(parser, "-recompute", action="store_true", help="with -context: compute its tokens where its pages are of no use here, or damaged")
     add_load_flags(parser)
     flag(
         parser,

@@ -81,6 +81,22 @@ def test_other_numerics_are_refused_or_computed_again(
     assert rebuilt.out == want and "tokens recomputed: " in rebuilt.err and "elsewhere" in rebuilt.err
 
 
+def test_a_damaged_page_is_told_and_its_tokens_computed_again(
+    llamay: Run, home: Path, ferry: Path, capsys: Captured
+) -> None:
+    words = ("run", "-m", str(ferry), "-context", "ferry", "-p", " of mine", *SHORT)
+    assert llamay(*words) == 0
+    want = capsys.readouterr().out
+    with Llama(ferry, device="numpy") as model:
+        page = model.folder.page(model.folder.find("ferry").manifest.digests()[0])
+    page.write_bytes(page.read_bytes()[:-1])
+    assert llamay(*words) == 9
+    assert f"{page} has" in (refused := capsys.readouterr()).err and "-recompute rebuilds it" in refused.err and refused.out == ""
+    assert llamay(*words, "-recompute") == 0
+    rebuilt = capsys.readouterr()
+    assert rebuilt.out == want and "tokens recomputed: " in rebuilt.err and str(page) in rebuilt.err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -205,6 +205,19 @@ def test_a_saved_context_comes_back(llama: Llama) -> None:
     assert context.snapshot()  # a name is made up
 
 
+def test_a_saved_context_whose_page_is_damaged_is_computed_again(llama: Llama) -> None:
+    context = llama.context(text=TEXT)
+    want = context.fork()[0].generate(seed=4, max_tokens=10).tokens
+    context.snapshot("holed")
+    for page in llama.folder.find("holed").manifest.digests():
+        llama.folder.page(page).write_bytes(b"")
+    with pytest.raises(ContextFileError, match="-recompute"):
+        llama.restore("holed")
+    again = llama.restore("holed", recompute=True)
+    assert again.tokens == context.tokens and f"{len(again.tokens)} tokens recomputed: " in again.note
+    assert again.generate(seed=4, max_tokens=10).tokens == want
+
+
 @pytest.mark.parametrize("llama", ["gemma3.f16"], indirect=True)
 def test_a_saved_context_comes_back_in_another_process(llama: Llama, home: Path) -> None:
     context = llama.context(text=TEXT)

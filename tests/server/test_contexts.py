@@ -145,6 +145,14 @@ def test_a_damaged_file_is_told_by_its_name(serving: Any, tmp_path: Path) -> Non
             path.unlink() if content is None else path.write_bytes(content)
             told = failed(client.post("/v1/contexts/restore", json={"snapshot": "mine"}), 400)
             assert path.name in told and "secret-place" not in told
+            again = client.post("/v1/contexts/restore", json={"snapshot": "mine", "recompute": True})
+            if path == saved:  # its tokens are what is computed
+                assert path.name in failed(again, 400)
+                continue
+            assert again.status_code == 201 and again.json()["tokens"] == 50
+            assert again.json()["note"].startswith("50 tokens recomputed: ") and path.name in again.json()["note"]
+            assert "secret-place" not in again.text
+            assert client.delete(f"/v1/contexts/{again.json()['id']}").is_success
         assert [one["id"] for one in client.get("/v1/contexts").json()["data"]] == [kept["id"]]
         assert completed(client, kept["id"]).status_code == 200
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from llamay.errors import ContextMismatch, UsageError
+from llamay.errors import ContextFileError, ContextMismatch, UsageError
 from llamay.kv.cache import Cache
 from llamay.kv.context import Context
 from llamay.kv.snapshots import reader
@@ -69,20 +69,26 @@ def restore(
     """A new context with the first `tokens` tokens (default: all) of a saved one.
 
     ContextMismatch for other weights or another KV format, and, unless `recompute` is set, wherever
-    the pages cannot be used.  MalformedContext for a damaged file, OutOfMemory without room: then
-    nothing has changed, no page is taken, and no live context was touched.
+    the pages cannot be used; ContextFileError, MalformedContext among them, for one that is damaged.
+    With `recompute` the tokens are all that is needed, which `saved` had checked.  OutOfMemory without
+    room.  Where it raises nothing has changed, no page is taken, and no live context was touched.
     """
     count = len(saved.tokens) if tokens is None else tokens
     if not 0 <= count <= len(saved.tokens):
         raise UsageError(f"the first {count} tokens were asked for; {saved.name!a} has {len(saved.tokens)}")
     state = saved.state if count == len(saved.tokens) else {}
-    reason = obstacle(saved, here, count)
+    reason, instead = obstacle(saved, here, count), f"-recompute rebuilds it from its {count} tokens"
     if not reason:
         held = min(count, saved.held)
-        context = _load(folder, saved, cache, executor, held)
-        return Restored(context, saved.tokens[held:count], state, False, f"{held} tokens restored as pages")
-    if not recompute:
-        raise ContextMismatch(f"{saved.name!a}: {reason}; -recompute rebuilds it from its {count} tokens")
+        try:
+            context = _load(folder, saved, cache, executor, held)
+            return Restored(context, saved.tokens[held:count], state, False, f"{held} tokens restored as pages")
+        except ContextFileError as error:
+            if not recompute:
+                raise type(error)(f"{error}; {instead}") from error
+            reason = str(error)
+    elif not recompute:
+        raise ContextMismatch(f"{saved.name!a}: {reason}; {instead}")
     context, known = cache.match(saved.tokens[:count])
     note = f"{count} tokens recomputed: {reason}" + (f" ({known} of them were in the prefix cache)" if known else "")
     return Restored(context, saved.tokens[known:count], state, True, note)

@@ -216,11 +216,12 @@ class Shelf:
             saved=saved.name, busy=len(found.pending) > 1,
         )  # fmt: skip
         self._put([kept])
+        note = self._without_place(found.note)
         if not kept.busy:
-            return kept, None, found.note
+            return kept, None, note
         computing = Growth(kept, pages, self._lose, self._settle)
         try:
-            return kept, self._models.ask(served, found.tokens, {"max_tokens": 0}, keeper=computing), found.note
+            return kept, self._models.ask(served, found.tokens, {"max_tokens": 0}, keeper=computing), note
         except BaseException:
             self._lose(kept)
             raise
@@ -231,7 +232,10 @@ class Shelf:
         try:
             yield
         except ContextFileError as error:
-            raise type(error)(str(error).replace(f"{self._folder.root}{os.sep}", "")) from error
+            raise type(error)(self._without_place(str(error))) from error
+
+    def _without_place(self, text: str) -> str:
+        return text.replace(f"{self._folder.root}{os.sep}", "")
 
     def _origin(self, served: Served) -> Callable[[Scheduler], snapshots.Origin]:
         loaded = self._models.load(served)
