@@ -30,6 +30,7 @@ class Executor(Protocol):
     pages: int  # size of group 0's pool
     window_pages: int  # size of group 1's pool; 0: there is no such group
     slots: int  # the most outputs a submission may have
+    ahead: int  # submissions that go on while the tokens of one before are read; 0 where `submit` itself computes
 
     def rows_at(self, position: int) -> int:
         """The most rows that one step computes together, where the furthest of them stands at `position`."""

@@ -56,6 +56,7 @@ class NumpyExecutor:
 
     name = "numpy"
     slots = 64
+    ahead = 0  # the next step would only keep a token back
 
     def __init__(
         self,

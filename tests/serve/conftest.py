@@ -45,6 +45,7 @@ class HashExecutor:
 
     name = numerics = "hash"
     kv = "f32"
+    ahead = 1
 
     def __init__(self, pages: int, window_pages: int = 0, span: int = 0, slots: int = 8, rows: int = 1 << 20) -> None:
         self.program = SimpleNamespace(vocabulary=VOCABULARY, context=1 << 20, pools=False, layers=(), span=span)

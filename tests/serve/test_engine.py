@@ -75,6 +75,17 @@ def test_batched_decode_is_one_step_for_all(lab) -> None:
     assert steps < 40  # 160 tokens, 8 a step
 
 
+def test_nothing_is_submitted_ahead_of_an_executor_that_computes_at_once(lab) -> None:
+    model = lab.model()
+    model.executor.ahead = 0
+    engine = lab.start(model)
+    running = [engine.submit(lab.request(lab.prompt_of(n, 30), 40)) for n in range(3)]
+    for n, ticket in enumerate(running):
+        assert lab.listen(ticket).tokens() == lab.expected(lab.prompt_of(n, 30), 40)
+    kinds = [entry[0] for entry in model.executor.log if entry[0] in ("submit", "collect")]
+    assert kinds == ["submit", "collect"] * (len(kinds) // 2)
+
+
 def test_a_long_prompt_delays_a_token_by_one_chunk(lab, halt) -> None:
     """While a prompt of 20 chunks is computed, every step has a row for each of those that decode."""
     model = lab.model(pages=256, slots=8)

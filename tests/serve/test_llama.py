@@ -88,6 +88,17 @@ def test_a_stream_gives_the_same_text_in_pieces(llama: Llama, halt: Any) -> None
     assert cut.completion.reason == "cancel" and len(cut.completion.tokens) < 200
 
 
+def test_a_token_is_handed_out_before_the_next_is_computed(llama: Llama, halt: Any) -> None:
+    """NumPy computes when it is given a step, so that none is given ahead."""
+    for already in (1, 2):
+        llama.engine.call(lambda scheduler: scheduler.drain())
+        held = halt(llama._loaded.executor, after=already)
+        stream = llama.complete(TEXT, max_tokens=6, ignore_end=True, stream=True, prefix_cache=False)
+        assert held.reached.wait(60) and stream.ticket.clock.generated == already
+        held.go_on.set()
+        assert len(stream.completion.tokens) == 6
+
+
 def test_a_conversation_through_the_template(llama: Llama) -> None:
     messages = [{"role": "user", "content": "hello"}]
     found = llama.chat(messages, **QUIET)

@@ -2,7 +2,7 @@
 
 A step has a row for every decoding sequence, and at most one chunk of prompts: so no token waits
 longer than a chunk takes, and the weights are read once for all.  While nothing joins or leaves,
-steps follow each other on the device without the host, one submission ahead.
+steps follow each other on the device without the host, one submission ahead where that computes beside it.
 """
 
 import time
@@ -80,7 +80,7 @@ class Scheduler:
     def turn(self) -> None:
         """At most one submission and one collection.  An error of the executor leaves it unusable: `fail` follows."""
         submitted = self._run_ahead() or (not self._flights and self._compose())
-        if self._flights and (not submitted or len(self._flights) > 1):
+        if self._flights and (not submitted or len(self._flights) > self.executor.ahead):
             self._collect()
 
     def cancel(self, ticket: Ticket) -> None:

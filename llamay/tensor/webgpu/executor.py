@@ -48,6 +48,8 @@ class _Pending:
 class WebGPUExecutor:
     """Runs one Program on one Device.  See `llamay.tensor.executor.Executor` for the contract."""
 
+    ahead = 1
+
     def __init__(
         self,
         device: Device,
