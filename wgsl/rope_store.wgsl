@@ -6,7 +6,7 @@
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;         // [token, rows / 4]
 //% if head_norms
-@group(0) @binding(2) var<storage, read> norms: array<vec4<f32>>;       // ${"[2, head_dim / 4]: q's, k's" if head_norms == "each" else "q's [heads, head_dim / 4], k's [kv_heads, head_dim / 4]"}
+@group(0) @binding(2) var<storage, read> norms: array<vec4<f32>>;       // ${"[2, head_dim / 4]: q's, k's" if head_norms == "each" else "q's [heads, head_dim / 4], k's [kv_heads, head_dim / 4]"}${", then both biases" if head_norms == "whole"}
 //% endif
 @group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read> turns: array<vec2<f32>>;       // [position, pair] (cos, sin)
@@ -27,17 +27,21 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
   let is_q = head < dims.heads;
   let is_v = head >= dims.heads + dims.kv_heads;
 //% if head_norms
-//% if head_norms == "all"
+//% set layered = head_norms in ("layer", "whole")
+//% if head_norms in ("all", "whole")
 //# all heads of q, or of k, are normed together: each workgroup sums them again, in the same order
   let normed4 = select(dims.kv_heads, dims.heads, is_q) * d4;
   let normed_at = token * dims.x_stride + select(dims.heads * d4, 0u, is_q);
   let weights_at = head * d4;
+//% if head_norms == "whole"
+  let biases_at = (dims.heads + dims.kv_heads + head) * d4;
+//% endif
 //% else
   let normed4 = d4;
   let normed_at = at;
   let weights_at = ${"head * d4" if head_norms == "layer" else "select(d4, 0u, is_q)"};
 //% endif
-//% if head_norms == "layer"
+//% if layered
   var sum = 0.0;
   for (var d = lane; d < normed4; d += ${S}u) {
     let v = qkv[normed_at + d];
@@ -47,7 +51,7 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
 //% endif
   var q = 0.0;
   for (var d = lane; d < normed4; d += ${S}u) {
-    let v = qkv[normed_at + d]${" - mean" if head_norms == "layer" else ""};
+    let v = qkv[normed_at + d]${" - mean" if layered else ""};
     q = fma(v.x, v.x, q); q = fma(v.y, v.y, q); q = fma(v.z, v.z, q); q = fma(v.w, v.w, q);
   }
   let norm = 1.0 / sqrt(group_sum(q, lane) / f32(4u * normed4) + dims.eps);
@@ -55,6 +59,8 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
 //% macro head_value(d)
 //% if head_norms == "layer"
 select((qkv[at + ${d}] - mean) * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
+//% elif head_norms == "whole"
+select(fma((qkv[at + ${d}] - mean) * norm, norms[weights_at + ${d}], norms[biases_at + ${d}]), qkv[at + ${d}], is_v)
 //% elif head_norms
 select(qkv[at + ${d}] * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
 //% else

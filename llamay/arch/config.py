@@ -124,6 +124,7 @@ class Config:
     attention_scale: float
     norms: Norms = "rms"
     own_head_norms: bool = False
+    post_norm_qk: bool = False
     parallel: bool = False
     gated: bool = True
     learned_positions: bool = False

@@ -91,6 +91,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         fused_gate=row.fused_gate,
         norms=row.norms,
         own_head_norms=row.own_head_norms,
+        post_norm_qk=row.post_norm_qk,
         parallel=_parallel(file, row, keys),
         gated=row.gated,
         learned_positions=row.learned_positions,

@@ -24,6 +24,7 @@ class Architecture:
     head_norms: bool = False  # an RMS norm of each head of q and k before rope
     own_head_norms: bool = False  # a layer norm of each head of q and k with its own weights, where the file has them
     whole_norms: bool = False  # an RMS norm of all heads of q together, and of k, before rope
+    post_norm_qk: bool = False  # the file may have layer norms of all heads of q and of k, with them up above gate, and attn_norm_2
     pre_norms: bool = True  # a norm of what each branch reads
     post_norms: bool = False  # a norm of each branch before it is added
     scaled_embedding: bool = False  # embeddings times sqrt(hidden)
@@ -178,7 +179,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         embedding_norm=True,
         kinds=True,
         both_ways=True,
-        foreign={"blk.0.attn_q_norm.weight": "norms of queries and keys", "blk.0.attn_norm_2.weight": "a second norm"},
+        post_norm_qk=True,
     ),
     Architecture(names=("qwen2moe",), pairs="halves", experts="always", normalised=False),
     Architecture(names=("qwen3moe",), pairs="halves", head_norms=True, experts="always"),

@@ -216,8 +216,10 @@ class _Block:
         attend = Attend(layer, heads, kv_heads, head_dim, window, cap, bias, config.both_ways, sinks)
         output = self._linear(f"{blk}.attn_output", config.hidden, heads * head_dim)
         post_norm = self._post_norm(f"{blk}.post_attention_norm")
-        after = self._after_norm(f"{blk}.attn_output_norm")
-        return [qkv, attend, Residual("attention", output, post_norm, config.residual_scale, after)]
+        after, sum_norm = self._after_norm(f"{blk}.attn_output_norm"), None
+        if config.post_norm_qk and self.claims.has(f"{blk}.attn_norm_2.weight"):
+            after, sum_norm = _norm(self.claims, config, f"{blk}.attn_norm_2"), after
+        return [qkv, attend, Residual("attention", output, post_norm, config.residual_scale, after, sum_norm)]
 
     def _feed_forward(self, layer: int, norm: Norm) -> list[Operation]:
         """Norm, up and where there is one the gate, activation, down."""
@@ -236,13 +238,16 @@ class _Block:
         return [wide, Residual("feed_forward", down, post_norm, config.residual_scale, after)]
 
     def _gate_and_up(self, blk: str, width: int) -> tuple[Linear, Linear]:
-        """Gate and up, of a tensor each or, in some architectures, one above the other in ffn_up."""
+        """Gate and up, of a tensor each or, in some architectures, one above the other in ffn_up.
+
+        Up is the upper one in jina-embeddings-v2-base-code, whose tensor converters leave as it was.
+        """
         gate_name, up_name, hidden = f"{blk}.ffn_gate", f"{blk}.ffn_up", self.config.hidden
         if not self.config.fused_gate or self.claims.has(f"{gate_name}.weight"):
             return self._linear(gate_name, width, hidden), self._linear(up_name, width, hidden)
         matrices, biases = self._parts(up_name, [], (width, width))
-        gate, up = (Linear((matrix,), bias) for matrix, bias in zip(matrices, biases, strict=True))
-        return gate, up
+        first, second = (Linear((matrix,), bias) for matrix, bias in zip(matrices, biases, strict=True))
+        return (second, first) if self._post_norm_qk(blk) else (first, second)
 
     def _qkv(self, layer: int) -> Linear:
         """q, k and v as one linear; q and k in rotary order."""
@@ -289,6 +294,10 @@ class _Block:
     def _after_norm(self, name: str) -> Norm | None:
         return _norm(self.claims, self.config, name) if self.config.after_norms else None
 
+    def _post_norm_qk(self, blk: str) -> bool:
+        """Whether a layer is as in jina-embeddings-v2-base-code, with a layer norm of all heads of q and one of k."""
+        return self.config.post_norm_qk and any(self.claims.has(f"{blk}.attn_{part}_norm.weight") for part in "qk")
+
     def _head_norm(self, layer: int, heads: int, name: str) -> Norm | None:
         """The norm of each head of q or of k, or of all `heads` together."""
         config, claims = self.config, self.claims
@@ -296,6 +305,9 @@ class _Block:
             weight = claims.vector(f"{name}.weight", config.head_dim, heads)
             order = self._order(layer, heads)
             return Norm(weight if order is None else weight[order], config.eps, "layer")
+        if self._post_norm_qk(f"blk.{layer}"):  # heads that no rope turns
+            weight, bias = claims.vector(f"{name}.weight", heads * config.head_dim), _bias(claims, name, heads * config.head_dim)
+            return Norm(weight, config.eps, "layer", np.zeros_like(weight) if bias is None else bias)
         if not (config.head_norms or config.whole_norms):
             return None
         together = heads if config.whole_norms else 1

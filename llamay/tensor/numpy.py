@@ -267,7 +267,9 @@ class NumpyExecutor:
 
     def _residual(self, op: Residual, h: Real, branch: Real) -> Real:
         y = self._linear(op.linear, branch)
-        if op.post_norm is None:
+        if op.sum_norm is not None:
+            h = twins.sum_norm(h, y, op.sum_norm.weight, op.sum_norm.bias, op.sum_norm.eps, op.scale)
+        elif op.post_norm is None:
             h = twins.residual(h, y, op.scale)
         else:
             h = twins.norm_add(h, y, op.post_norm.weight, op.post_norm.eps, op.scale)

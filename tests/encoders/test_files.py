@@ -2,7 +2,9 @@
 
 import os
 import random
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from llamay.serve.encoding import Encoded, Encoder, batch_of
 from llamay.serve.engine import Engine
 from llamay.serve.loading.load import load
 from llamay.tensor.numpy import NumpyExecutor
+from llamay.tensor.program import Qkv
 
 DATA = Path(__file__).parents[1] / "data"
 QWEN = DATA / "models" / "qwen3.f16.gguf"
@@ -64,6 +67,39 @@ def test_kinds_may_be_missing(named):
     bound = model.bind_tensors(fewer, encoder.config)
     assert bound.audit.unread == () and bound.program.operations[0].kinds is None
     assert np.isfinite(NumpyExecutor(bound.program, 8).forward(batch_of([encoder.text("p7")]))).all()
+
+
+def test_files_of_the_code_model_by_older_and_by_newer_converters(named):
+    """Older ones cut the tensor that holds up above gate into two, newer ones leave it: the same bits."""
+    def below(one: Any, first: int, start: int, stop: int) -> Any:
+        return one.read(first + start, first + stop)
+
+    encoder = named("jina-bert-v2-code")
+    file, halves = gguf.open(encoder.path), {}
+    for name, one in file.tensors.items():
+        if not name.endswith("ffn_up.weight"):
+            halves[name] = one
+            continue
+        columns, rows = one.shape[0], one.shape[1] // 2
+        for part, at in (("up", 0), ("gate", rows)):
+            half = SimpleNamespace(type=one.type, shape=(columns, rows), read=partial(below, one, at))
+            halves[name.replace("ffn_up", f"ffn_{part}")] = half
+    whole, cut = (NumpyExecutor(model.bind_tensors(one, encoder.config).program, 8) for one in (file.tensors, halves))
+    batch = batch_of([encoder.text("p33")])
+    assert len(halves) == len(file.tensors) + 2 and np.array_equal(whole.forward(batch), cut.forward(batch))
+
+
+def test_norms_of_q_and_k_come_in_pairs_and_may_lack_biases(named):
+    encoder = named("jina-bert-v2-code")
+    tensors = gguf.open(encoder.path).tensors
+    bare = {name: one for name, one in tensors.items() if not name.endswith("_norm.bias") or "blk.1.attn_k" not in name}
+    qkv = [op for op in model.bind_tensors(bare, encoder.config).program.operations if isinstance(op, Qkv)]
+    assert [op.head_norms for op in qkv] == ["whole", "whole"]
+    assert qkv[0].k_norm.bias.any() and qkv[1].q_norm.bias.any() and not qkv[1].k_norm.bias.any()
+    for other in "kq":
+        alone = {name: one for name, one in tensors.items() if not name.startswith(f"blk.1.attn_{other}_norm")}
+        with pytest.raises(MalformedFile, match=rf"no tensor blk\.1\.attn_{other}_norm\.weight"):
+            model.bind_tensors(alone, encoder.config)
 
 
 def test_a_score_by_hand():
@@ -130,7 +166,7 @@ def test_no_value_of_a_key_does_harm(name, tmp_path):
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["bert-mean", "bert-rerank", "roberta-rerank", "nomic-bert", "jina-bert-v2"])
+@pytest.mark.parametrize("name", ["bert-mean", "bert-rerank", "roberta-rerank", "nomic-bert", "jina-bert-v2", "jina-bert-v2-code"])
 def test_no_value_of_any_key_does_harm(name, tmp_path):
     count = max(20, round(100 * SOAK))
     assert len(mutations(name, count, 2, tmp_path)) > count // 5

@@ -28,7 +28,8 @@ def store(lab, variant, pool, op, y, positions, sequences, formats, windowed=0, 
         turns = np.stack([cos[:, 0], sin[:, 0]], -1).astype(np.float32)
     read = {"qkv": raw, "state": state, "turns": turns}
     if op.q_norm is not None and op.k_norm is not None:
-        read["norms"] = np.concatenate([op.q_norm.weight, op.k_norm.weight]).astype(np.float32)
+        biases = [norm.bias for norm in (op.q_norm, op.k_norm) if norm.bias is not None]
+        read["norms"] = np.concatenate([op.q_norm.weight, op.k_norm.weight, *biases]).astype(np.float32)
     dims = {
         **where, "x_stride": stride // 4, "y_stride": wide // 4, "eps": EPS, "scale": op.scale, "heads": op.heads,
         "kv_heads": op.kv_heads, "head_dim": op.head_dim, "rope_half": 0 if op.rope is None else len(op.rope.frequencies),
@@ -48,8 +49,11 @@ def store(lab, variant, pool, op, y, positions, sequences, formats, windowed=0, 
     return found["q_out"][:count, : op.heads * op.head_dim], found["keys"], found["values"], slots
 
 
-def qkv(heads, kv_heads, head_dim, scale, rope, norms=None, kind="rms"):
-    q_norm, k_norm = (None, None) if norms is None else (Norm(np.asarray(norm, np.float32), EPS, kind) for norm in norms)
+def qkv(heads, kv_heads, head_dim, scale, rope, norms=None, kind="rms", biases=(None, None)):
+    q_norm = k_norm = None
+    if norms is not None:
+        wide = [None if bias is None else np.asarray(bias, np.float32) for bias in biases]
+        q_norm, k_norm = (Norm(np.asarray(norm, np.float32), EPS, kind, bias) for norm, bias in zip(norms, wide, strict=True))
     return Qkv(0, Norm(np.ones(1, np.float32), EPS), Linear(()), heads, kv_heads, head_dim, scale, rope, q_norm, k_norm)
 
 
@@ -96,10 +100,22 @@ def test_layer_norms_of_heads_by_hand(lab, pool, variant):
     assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("normed", ["", "each head", "all heads", "layer"])
+def test_a_layer_norm_of_all_heads_by_hand(lab, pool, variant):
+    """One mean and one variance for both heads of q; weights and biases of each value."""
+    pages = pool(1, 4, [1], np.random.default_rng(0))
+    op = qkv(2, 1, 4, 1.0, None, ([1, 1, 1, 1, 1, 2, 3, 4], [1, 1, 1, 0]), "layer", ([0, 0, 0, 5, 0, 0, 0, 7], [1, 0, 0, 2]))
+    y = np.array([[1, 1, 1, 1, 5, 5, 5, 5, 1, 3, 2, 2, 100, 0, 0, 1]], np.float32)  # variances 4 and 1 / 2
+    q, keys, values, slots = store(lab, variant, pages, op, y, [0], [0], ("f32", "f32"))
+    root = 2**0.5
+    np.testing.assert_allclose(q, [[-1, -1, -1, 4, 1, 2, 3, 11]], rtol=1e-5)
+    np.testing.assert_allclose(pages.read("keys", "f32", keys)[0, :, slots], [[1 - root, root, 0, 2]], rtol=1e-5)
+    assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("normed", ["", "each head", "all heads", "layer", "layer of all heads"])
 @pytest.mark.parametrize("formats", FORMATS, ids="-".join)
 def test_twin(lab, pool, variant, formats, normed):
-    if (formats[0] != formats[1] or normed == "layer") and variant.name != "own":
+    if (formats[0] != formats[1] or normed.startswith("layer")) and variant.name != "own":
         return  # both halves of it are in the others, or compiling takes long
 
     @settings(max_examples=8)
@@ -119,7 +135,9 @@ def test_twin(lab, pool, variant, formats, normed):
         rope = Rope(0.9 ** np.arange(half), random.uniform(0.5, 1.5)) if half else None
         together = (1, 1) if normed == "each head" else (kv_heads * group, kv_heads)
         norms = [random.standard_normal(n * head_dim).astype(np.float32) for n in together] if normed else None
-        op = qkv(kv_heads * group, kv_heads, head_dim, float(np.float32(random.uniform(0.1, 1))), rope, norms, "layer" if normed == "layer" else "rms")
+        biases = [random.standard_normal(n * head_dim) for n in together] if normed == "layer of all heads" else (None, None)
+        kind, scale = "layer" if normed.startswith("layer") else "rms", float(np.float32(random.uniform(0.1, 1)))
+        op = qkv(kv_heads * group, kv_heads, head_dim, scale, rope, norms, kind, biases)
         sequences = np.concatenate([np.full(min(n, 3), i) for i, n in enumerate(lengths)])
         positions = np.concatenate([np.arange(max(0, n - 3), n) for n in lengths])
         rows = (op.heads + 2 * kv_heads) * head_dim

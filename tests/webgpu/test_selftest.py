@@ -3,7 +3,9 @@
 import os
 import re
 from itertools import cycle, product
+from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -143,6 +145,16 @@ def test_a_wrong_norm_is_refused(
     hit = broken(monkeypatch, kernel, pattern, r"\1 1.01 * ")
     with pytest.raises(WrongNumbers, match=kernel):
         WebGPUExecutor(fresh, program_of(named_case(case_name)), 20)
+    assert hit
+
+
+@pytest.mark.parametrize("kernel", ["sum_norm", "rope_store"])
+def test_a_wrong_norm_of_an_encoder_is_refused(kernel: str, fresh: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of jina-embeddings-v2-base-code: of h and a branch together, and of all heads."""
+    hit = broken(monkeypatch, kernel, r"(let norm = )", r"\1 1.01 * ")
+    case = SimpleNamespace(path=Path(__file__).parents[1] / "data" / "encoders" / "jina-bert-v2-code.f16.gguf")
+    with pytest.raises(WrongNumbers, match=kernel):
+        WebGPUExecutor(fresh, program_of(case), 20)
     assert hit
 
 

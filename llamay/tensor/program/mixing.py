@@ -30,12 +30,13 @@ class Qkv:
         """What the norms of q and k are of, and of which shape their weights.
 
         each: RMS of each head, weights [hd]; all: RMS of all heads together, [heads * hd];
-        layer: a layer norm of each head without bias, [heads * hd], a row for each.
+        layer: a layer norm of each head without bias, [heads * hd], a row for each; whole: one of all heads
+        together, which has a bias.
         """
         if self.q_norm is None:
             return ""
         if self.q_norm.kind == "layer":
-            return "layer"
+            return "layer" if self.q_norm.bias is None else "whole"
         return "all" if len(self.q_norm.weight) > self.head_dim else "each"
 
     @property

@@ -28,13 +28,22 @@ class Embed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """h = after(h + scale * post_norm(linear(x))), x what the last operation of that branch left."""
+    """h = after(h + scale * post_norm(linear(x))), x what the last operation of that branch left.
+
+    With a `sum_norm`, a layer norm, it is after(h + sum_norm(h + scale * linear(x))).
+    """
 
     branch: Branch
     linear: Linear
     post_norm: Norm | None = None
     scale: float = 1.0
     after: Norm | None = None  # a layer norm; the next operation reads h as it is
+    sum_norm: Norm | None = None  # only where there is an `after` and no `post_norm`
+
+    @property
+    def apart(self) -> bool:
+        """Whether what the linear makes is normed before h takes it."""
+        return self.post_norm is not None or self.sum_norm is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

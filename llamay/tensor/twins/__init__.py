@@ -23,6 +23,7 @@ from llamay.tensor.twins.linear import (
     rms_norm,
     silu,
     softcap,
+    sum_norm,
 )
 from llamay.tensor.twins.pool import pool
 from llamay.tensor.twins.rope import rope, rope_store, rotation
@@ -64,5 +65,6 @@ __all__ = [
     "softcap",
     "softplus",
     "standing",
+    "sum_norm",
     "weighed",
 ]

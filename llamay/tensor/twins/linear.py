@@ -74,6 +74,11 @@ def norm_add(h: Real, y: Real, weight: Real, eps: float, scale: float = 1.0) -> 
     return residual(h, rms_norm(y, weight, eps), scale)
 
 
+def sum_norm(h: Real, y: Real, weight: Real, bias: Real | None, eps: float, scale: float = 1.0) -> Real:
+    """h + norm(h + scale * y): h and a branch together, normed and added to h once more."""
+    return h + layer_norm(residual(h, y, scale), weight, bias, eps)
+
+
 def silu(x: Real) -> Real:
     """x * sigmoid(x)."""
     y: Real = x / (1.0 + np.exp(-x))

@@ -59,7 +59,7 @@ def head_normed(x: Real, how: Norm | None, of: HeadNorms) -> Real:
     """x [T, heads, hd] through a norm of q or k; see Qkv.head_norms."""
     if how is None:
         return x
-    if of == "all":
+    if of in ("all", "whole"):
         return norm(x.reshape(len(x), -1), how).reshape(x.shape)
     if of == "layer":
         return layer_norm(x, how.weight.reshape(x.shape[1:]), None, how.eps)

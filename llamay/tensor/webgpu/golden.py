@@ -230,11 +230,11 @@ class Golden(ScanTrials):
             self._put(source, x, stride)
             self._put(memory.h, h, memory.hidden)
             self._spoil(memory.sums, memory.partials, memory.partials)
-            if op.post_norm is not None:
+            if op.apart:
                 self._spoil(memory.post, memory.hidden, hidden)
 
         def read() -> Arrays:
-            parts = {"h": memory.h, "hw": memory.hw} | ({"y": memory.post} if op.post_norm is not None else {})
+            parts = {"h": memory.h, "hw": memory.hw} | ({"y": memory.post} if op.apart else {})
             found: Arrays = {name: self._get(buffer, memory.hidden, hidden) for name, buffer in parts.items()}
             return {**found, "sums": self._get(memory.sums, memory.partials, memory.partials)}
 
@@ -245,6 +245,11 @@ class Golden(ScanTrials):
                 normed = [Check("h", found["h"], wanted, SUM * (np.abs(wanted) + 1))]
                 found = {**found, "h": found["hw"]}
             y, size = golden_values.product(x, op.linear, rows)
+            if op.sum_norm is not None:
+                how, branch = op.sum_norm, found["y"].astype(np.float64)
+                again = twins.sum_norm(h.astype(np.float64), branch, how.weight, how.bias, how.eps, op.scale)
+                summed = Check("hw", found["hw"], again, SUM * (np.abs(again) + np.abs(h) + np.abs(how.weight)))
+                return [Check("y", found["y"][:, rows], y, SUM * size + 1e-9), summed, *normed]
             if op.post_norm is None:
                 expected, bound = h[:, rows] + y * op.scale, SUM * (size * abs(op.scale) + np.abs(h[:, rows]))
                 own = [Check("h", found["h"][:, rows], expected, bound)]

@@ -30,7 +30,7 @@ def product(x: Real, linear: Linear, rows: NDArray[np.int64], scale: Real | floa
 def heads(op: Qkv, x: Real, scale: Real, positions: NDArray[np.int64]) -> list[tuple[Real, Real]]:
     """The first head of q, the first of k and the last of v, each [T, hd] with the magnitudes in it."""
     last = op.heads + 2 * op.kv_heads - 1
-    joined = (op.heads, op.kv_heads) if op.head_norms == "all" else (1, 1)  # heads that are normed together
+    joined = (op.heads, op.kv_heads) if op.head_norms in ("all", "whole") else (1, 1)  # heads that are normed together
     spans = ((0, joined[0], op.q_norm), (op.heads, joined[1], op.k_norm), (last, 1, None))
     products = [
         (product(x, op.linear, np.arange(first * op.head_dim, (first + count) * op.head_dim), scale), norm)
@@ -53,7 +53,8 @@ def _normed_head(y: Real, size: Real, norm: Norm | None) -> tuple[Real, Real]:
         return y, size
     weight = norm.weight[: y.shape[1]]  # of layer norms the first head's
     if norm.kind == "layer":
-        normed = twins.layer_norm(y, weight, None, norm.eps)
+        bias = None if norm.bias is None else norm.bias[: y.shape[1]]
+        normed = twins.layer_norm(y, weight, bias, norm.eps)
         y = y - y.mean(axis=-1, keepdims=True)
     else:
         normed = twins.rms_norm(y, weight, norm.eps)

@@ -180,7 +180,7 @@ class Memory:
         raw = [padded(op.linear.rows) for op in ops if isinstance(op, Qkv) and self.by_head(op)]
         self.raw_stride = max(raw, default=0)
         self.raw = new(4 * rows * self.raw_stride)
-        self.post = new(4 * rows * self.hidden if any(isinstance(op, Residual) and op.post_norm for op in ops) else 0)
+        self.post = new(4 * rows * self.hidden if any(isinstance(op, Residual) and op.apart for op in ops) else 0)
         apart = any(isinstance(op, Gated) and self.woven(op) is None for op in ops)
         self.up = new(4 * rows * self.branch if apart else 0)
         self.gate = new(4 * rows * self.branch if apart else 0)

@@ -276,7 +276,8 @@ class Plan:
             head_norms=op.head_norms, one_bit=self.memory.cache.one_bit, texels=texels(**store), **cache,
         )  # fmt: skip
         if op.q_norm is not None and op.k_norm is not None:
-            store["norms"] = self.memory.joined(op.q_norm.weight, op.k_norm.weight)
+            biases = (norm.bias for norm in (op.q_norm, op.k_norm) if norm.bias is not None)
+            store["norms"] = self.memory.joined(op.q_norm.weight, op.k_norm.weight, *biases)
             ends["eps"] = op.q_norm.eps
         slot = self.dims.slot(x_stride=self.memory.raw_stride // 4, **ends)
         group = self.device.bind(kernel, dims=slot, qkv=self.memory.raw, **store)
@@ -322,13 +323,15 @@ class Plan:
             "hw": self.memory.hw,
             "sums": self.memory.sums,
         }
-        if op.post_norm is None:
+        if not op.apart:
             dims: dict[str, float] = {"y_stride": self.memory.hidden // 4, "scale": op.scale}
             return [self.linear(s, tokens, "residual", False, stride, dims, {"x": branch, **after}) for s in streams]
         dims = {"y_stride": self.memory.hidden // 4}
         out = [
             self.linear(s, tokens, "plain", False, stride, dims, {"x": branch, "y": self.memory.post}) for s in streams
         ]
+        if op.post_norm is None:
+            return [*out, self._sum_norm(op)]
         kernel = self.device.kernel(
             "norm_add", S=self.launch.attention_lanes, reduce=self.launch.reduce, texels=texels(hw=self.memory.hw)
         )
@@ -340,6 +343,18 @@ class Plan:
             kernel, dims=slot, y=self.memory.post, post=self.memory.vector(op.post_norm.weight), **after
         )
         return [*out, Command(kernel, group, x=1)]
+
+    def _sum_norm(self, op: Residual) -> Command:
+        """h and the branch normed together and added to h, into hw."""
+        memory, norm = self.memory, op.sum_norm
+        assert norm is not None
+        kernel = self.device.kernel(
+            "sum_norm", S=self.launch.attention_lanes, reduce=self.launch.reduce, bias=norm.bias is not None, texels=texels(hw=memory.hw)
+        )
+        slot = self.dims.slot(x_stride=memory.hidden // 4, width=self.program.hidden, eps=norm.eps, scale=op.scale)
+        biased = {} if norm.bias is None else {"bias": memory.vector(norm.bias)}
+        group = self.device.bind(kernel, dims=slot, y=memory.post, h=memory.h, weight=memory.vector(norm.weight), hw=memory.hw, **biased)
+        return Command(kernel, group, x=1)
 
     def _head(self, op: Head, source: Source, tokens: int) -> list[Command]:
         count = min(tokens, self.memory.slots)
