@@ -13,7 +13,7 @@ HEAD = """\
 Made by `make docs` from the tables that decide it; `llamay info -supported` prints the same, and `--json` gives it as
 data. What is not here is refused by name.
 
-A type of the first table keeps its bits on the device; NumPy computes with its exact values in float32. An
+A type of the first table stays quantised on the device; NumPy computes with its exact values in float32. An
 architecture is told by how its block differs from llama's; `x` and `-` mark the layers of a pattern that repeats.
 """
 

@@ -24,7 +24,8 @@ MOST_USED = 1 << 6
 PARTS = {
     "adapter": "a LoRA adapter",
     "clip": "the part of a model that sees",
-    "imatrix": "an importance matrix, with which models are quantised",
+    "controlvector": "a control vector",
+    "imatrix": "an importance matrix, which quantisers read",
     "mmproj": "the part of a model that sees or hears",
 }
 
@@ -38,7 +39,7 @@ def describe(file: File) -> Config:
     name = file.metadata.get("general.architecture")
     part = PARTS.get(str(file.metadata.get("general.type"))[:60]) or PARTS.get(str(name)[:60])
     if part is not None:
-        raise Unsupported(f"the file holds {part}, which llamay does not run yet; it runs the model that this goes with")
+        raise Unsupported(f"the file holds {part}, and llamay runs whole models only: name the one that this goes with")
     if not isinstance(name, str):
         raise MalformedFile("the file has no general.architecture string, so nothing says what its tensors are")
     row = BY_NAME.get(name)

@@ -61,10 +61,11 @@ def test_llama():
         ({"general.architecture": "clip", "general.type": "mmproj"}, "sees or hears"),
         ({**LLAMA, "general.type": "adapter"}, "LoRA adapter"),
         ({"general.type": "imatrix"}, "importance matrix"),
+        ({"general.architecture": "controlvector"}, "control vector"),
     ],
 )
 def test_what_goes_with_a_model_is_told_apart(metadata, what):
-    with pytest.raises(Unsupported, match=f"{what}.*runs the model that this goes with"):
+    with pytest.raises(Unsupported, match=f"{what}.* name the one that this goes with"):
         describe(file_of(metadata))
     assert describe(file_of({**LLAMA, "general.type": "model"})).layers == 2
 
