@@ -125,7 +125,8 @@ def _wrong(name: str, value: Any) -> str:
             may = "a size such as 6G or 800M, or empty"
         case "context" if value < 0:
             may = "0 (the model's own) or a number of tokens"
-    return f"{name} is {value!r}; it may be {may}" if may else ""
+    called = "backend (-device)" if name == "backend" else name
+    return f"{called} is {value!r}; it may be {may}" if may else ""
 
 
 def _bytes(size: str) -> int:

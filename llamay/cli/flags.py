@@ -13,6 +13,8 @@ Completes = Literal["", "model", "file", "folder", "command", "shell"]
 
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 _NO_NUMBER = re.compile(r"^(-[\w-]+)\S*: invalid (int|float) value: (.*)$", re.DOTALL)
+_NO_CHOICE = re.compile(r"^(\S+): invalid choice: (.*) \(choose from (.*)\)$", re.DOTALL)
+_TOO_MANY = re.compile(r"^unrecognized arguments: (?:-- )?(.*)$", re.DOTALL)
 _BOTH = re.compile(r"(?<=\w)/--?[\w/-]+(?=:)")  # the other spellings of a flag
 
 KV_WORDS = "f32 (exact), f16, vq8 (8-bit values), q8 (both)"
@@ -45,7 +47,9 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Turns argparse's complaint into a UsageError, which the frame prints."""
         said = _NO_NUMBER.sub(lambda found: f"{found[1]} is {found[3]}; expected {_NUMBERS[found[2]]}", message.removeprefix("argument "))
-        raise UsageError(f"{_BOTH.sub('', said)} (see `{self.prog} -help`)")
+        said = _NO_CHOICE.sub(lambda found: f"{found[1]} is {found[2]}; it may be {_or(found[3])}", _BOTH.sub("", said))
+        said = _TOO_MANY.sub(lambda found: f"there is no place for {found[1]!r}", said)
+        raise UsageError(f"{said} (see `{self.prog} -help`)")
 
     def flags(self) -> list[argparse.Action]:
         """The registered flags, in the order of registration."""
@@ -127,6 +131,12 @@ def long_name(action: argparse.Action) -> str:
 def _completes(parser: argparse.ArgumentParser, action: argparse.Action, completes: Completes) -> None:
     if completes and isinstance(parser, Parser):
         parser.completions[action.dest] = completes
+
+
+def _or(choices: str) -> str:
+    """`a, b or c` of argparse's `'a', 'b', 'c'`."""
+    *others, last = choices.replace("'", "").split(", ")
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _is_number(word: str) -> bool:

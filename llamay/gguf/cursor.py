@@ -9,6 +9,7 @@ from llamay.gguf.values import NUMBERS, SCALARS, U32, U64, Array, Text, Value, V
 MAX_NAME = 65_535  # bytes of a key or a tensor name, the format's own limit
 MAX_DEPTH = 4  # arrays of arrays of ...
 EAGER_TEXT = 4 << 20  # bytes of string values decoded at once; further ones wait until asked
+ANEW = "get it again: it is cut short or damaged"
 WINDOW = 1 << 16  # bytes read of the file at a time
 
 
@@ -23,9 +24,10 @@ class Cursor:
         self._eager = EAGER_TEXT
         self._window, self._first = b"", 0  # and where in the file it starts
 
-    def fail(self, message: str, error: type[ModelFileError] = MalformedFile) -> ModelFileError:
-        """The error to raise, with the file and the byte it is about."""
-        return error(f"{self.path}: {message} (at byte {self.position:,} of {self.end:,})")
+    def fail(self, message: str, error: type[ModelFileError] = MalformedFile, do: str = ANEW) -> ModelFileError:
+        """The error to raise, with the file and the byte it is about; `do` is what helps with a malformed one."""
+        advice = f"; {do}" if error is MalformedFile else ""
+        return error(f"{self.path}: {message} (at byte {self.position:,} of {self.end:,}){advice}")
 
     def take(self, count: int, what: str) -> int:
         """Step over `count` bytes and return where they start; MalformedFile if the file is shorter."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from llamay.errors import MalformedFile, Unsupported
-from llamay.gguf.cursor import Cursor
+from llamay.gguf.cursor import ANEW, Cursor
 from llamay.gguf.source import Source
 from llamay.gguf.tensor import Tensor
 from llamay.gguf.values import Text, Value, ValueType, quoted
@@ -68,7 +68,7 @@ def open_part(path: str) -> Part:
     source = Source(path)
     try:
         if source.size < HEADER:
-            raise MalformedFile(f"{path}: {source.size} bytes are no GGUF file; its header alone takes {HEADER}")
+            raise MalformedFile(f"{path}: {source.size} bytes are no GGUF file; its header alone takes {HEADER}; {ANEW}")
         return _parse(Cursor(source), source)
     except BaseException:
         source.close()
@@ -98,7 +98,7 @@ def _check_magic(cursor: Cursor, head: bytes) -> None:
             raise cursor.fail(f"this is {meaning}; llamay reads GGUF version 2 and 3", Unsupported)
     if head[8:10] == b'{"':
         raise cursor.fail("this is a safetensors file; convert it to GGUF first", Unsupported)
-    raise cursor.fail(f"the file starts with {head[:4]!r}, b'GGUF' expected")
+    raise cursor.fail(f"the file starts with {head[:4]!r}, b'GGUF' expected", do="name a GGUF file, or get this one again if it is one")
 
 
 def _version(cursor: Cursor) -> int:
@@ -206,4 +206,4 @@ def _check_places(cursor: Cursor, infos: Sequence[_Info], data: int) -> None:
         end, before = start + info.nbytes, info.name
         if end > cursor.end:
             short = f"bytes {start:,} to {end:,} of a file of {cursor.end:,}"
-            raise cursor.fail(f"the tensor {quoted(info.name)} takes {short}: the file is cut short or lies")
+            raise cursor.fail(f"the tensor {quoted(info.name)} takes {short}")

@@ -79,7 +79,7 @@ def _opened(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot open the model file {path}: {error}") from error
+        raise ModelFileError(f"cannot open the model file {path}: {getattr(error, 'strerror', None) or error}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise ModelFileError(f"{path} is not a regular file; a GGUF file expected")

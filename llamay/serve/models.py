@@ -13,7 +13,7 @@ from typing import Any
 from llamay.errors import ContextTooLong, LlamayError, ModelFileError, NotInstalled, StoreError, UsageError
 from llamay.serve import options as asked
 from llamay.serve.engine import Bounds, Engine
-from llamay.serve.loading import usual
+from llamay.serve.loading import devices, usual
 from llamay.serve.loading.language import Language
 from llamay.serve.loading.load import Loaded, context_of, load
 from llamay.serve.loading.quicker import SMALL
@@ -71,9 +71,13 @@ class Models:
         return Served(str(found.name), self.store.file(found), found)
 
     def check(self) -> None:
-        """Raises what is wrong with the model that was named at the start, as far as its language tells; nothing where none was."""
+        """Raises what will be wrong with every request: with the model that was named at the start, as far as its language tells,
+        and NoAdapter where one was asked for that is not there.
+        """
         if self._default is not None:
             self.language(self._default)
+        if self.settings.backend.startswith("webgpu") or (self.settings.backend == "auto" and self.settings.require_webgpu):
+            devices.choose(self.settings)
 
     @property
     def default(self) -> Served:

@@ -89,7 +89,7 @@ class Patience:
         """Waits before the next try; raises PullError when there have been enough."""
         self._failures += 1
         if self._failures >= self.attempts:
-            raise PullError(f"{what}: {failure}; gave up after {self._failures} tries") from failure
+            raise PullError(f"{what}: {failure}; gave up after {self._failures} tries; trying again later goes on from there") from failure
         pause = self.base * 2 ** (self._failures - 1) * random.uniform(0.8, 1.2)
         if failure.after is not None:
             if failure.after > LONGEST_WAIT:
@@ -221,7 +221,9 @@ class Network:
         except Unresolved as error:
             if proxied and place.scheme == "https":
                 return [None]
-            raise (Transient(str(error)) if error.passing else PullError(str(error))) from error
+            if error.passing:
+                raise Transient(str(error)) from error
+            raise PullError(f"{error}; is it spelled so, and this machine online? HTTPS_PROXY names a proxy") from error
         if proxied:
             return [None]
         if trusted:

@@ -39,7 +39,8 @@ def find(store: Store, text: str) -> Installed:
     if os.path.isdir(os.path.expanduser(text)):
         raise NotInstalled(f"{text} is a folder and no installed model; name a .gguf file in it")
     if sources.looks_like_path(text):
-        raise NotInstalled(f"there is no file {text}")
+        there = os.path.exists(os.path.expanduser(text))
+        raise NotInstalled(f"{text} is not a regular file; name a .gguf file" if there else f"there is no file {text}")
     try:
         sources.parse(text)
     except LlamayError as error:

@@ -124,6 +124,8 @@ def named(text: str) -> Source:
 def _model(text: str) -> Source:
     """A model of a registry or the hub by its name."""
     name = names.parse(text)
+    if HUB_HOST in (name.namespace, name.name):
+        raise UsageError(f"{text!a} names no repository; expected {HUB_HOST}/OWNER/REPO[:QUANT]")
     if name.host == HUB_HOST:
         quant = "" if name.tag == DEFAULT_TAG else name.tag
         return HubModel(name, name.typed(), f"{name.namespace}/{name.name}", quant=quant)

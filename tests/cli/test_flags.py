@@ -49,7 +49,7 @@ def test_a_negative_number_and_a_single_dash_are_words() -> None:
         (["--jso"], "did you mean -json"),
         (["-p"], "-p needs a value"),
         (["-top-k", "many"], "-top-k is 'many'; expected a whole number"),
-        (["-kv", "q8"], "-kv: invalid choice: 'q8'"),
+        (["-kv", "q8"], "-kv is 'q8'; it may be f32 or f16"),
         (["-n5"], "no flag -n5"),
         (["-json=yes"], "json"),
     ],
@@ -62,7 +62,7 @@ def test_what_cannot_be_read_is_a_usage_error(words: list[str], message: str) ->
 def test_too_many_words_are_refused() -> None:
     made = Parser("llamay x")
     argument(made, "only")
-    with pytest.raises(UsageError, match="extra"):
+    with pytest.raises(UsageError, match="no place for 'extra'"):
         made.parse(["one", "extra"])
 
 

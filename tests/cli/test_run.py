@@ -100,11 +100,11 @@ def test_the_same_seed_gives_the_same_text(llamay: Run, tiny: Path, capsys: Capt
     [
         (["-p", "x", "-c", "4000"], 2, "this model was made for 256"),
         (["-p", "hello there " * 40, "-c", "16"], 7, "tokens and the context 16"),
-        (["-p", "x", "-kv", "q1"], 2, "invalid choice: 'q1'"),
+        (["-p", "x", "-kv", "q1"], 2, "-kv is 'q1'; it may be f32, f16, vq8 or q8"),
         (["-p", "x", "-temp", "-1"], 2, "temperature is -1.0"),
         (["-p", "x", "-n", "-5"], 2, "-n is -5"),
         (["-p", "x", "-seed", "-1"], 2, "seed is -1"),
-        (["-p", "x", "-device", "cuda"], 2, "auto, webgpu, webgpu:NAME or numpy"),
+        (["-p", "x", "-device", "cuda"], 2, "(-device) is 'cuda'; it may be auto, webgpu, webgpu:NAME or numpy"),
         (["-p", "x", "a question"], 2, "give one of them"),
         ([], 2, "nothing to answer"),
     ],

@@ -35,6 +35,13 @@ def test_a_named_file_that_cannot_be_run_ends_the_server_at_once(tmp_path: Path,
     assert "cut: " in capsys.readouterr().err
 
 
+def test_an_adapter_that_is_not_there_ends_the_server_at_once(capsys: pytest.CaptureFixture[str], adapter: Any) -> None:
+    for named in ([str(TINY)], []):
+        assert cli.main(["serve", *named, "-device", "webgpu:no such adapter", "-addr", "127.0.0.1:0"]) == 6
+        told = capsys.readouterr().err
+        assert "no adapter is called 'no such adapter'; there is" in told and adapter.name in told and "http" not in told
+
+
 def test_a_model_of_less_is_told_once_in_the_journal_and_in_every_answer(
     serving: Any, tmp_path: Path, until: Callable[..., None]
 ) -> None:

@@ -76,6 +76,12 @@ def test_a_path_that_does_not_exist_is_no_name(kit, name: str) -> None:
         resolve(kit.store, name)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="a device of POSIX systems")
+def test_a_device_is_no_model(kit) -> None:
+    with pytest.raises(NotInstalled, match="/dev/null is not a regular file"):
+        resolve(kit.store, "/dev/null")
+
+
 @pytest.mark.parametrize("name", ["", "a b", "../../etc/nothing", "a/b/c/d", "tiny:", "x" * 200, "-tiny", "a\x1b[2J"])
 def test_what_can_be_no_name_is_refused(kit, name: str) -> None:
     with pytest.raises((NotInstalled, UsageError)) as caught:

@@ -98,7 +98,7 @@ def test_sources(text: str, kind: type, name: str) -> None:
     "text",
     ["", "pypi:", "pypi:a b", "pypi:a==", "pypi:../x", "hf:a/b", "hf:a/../b.gguf", "hf:o/r/../../x.gguf", "hf:o/r/x@../..",
      "https://", "https:///x", "https://h/", "https://[::1", "ftp://h/x.gguf", "file:///etc/passwd", "a\nb",
-     "hf.co/o/r/extra"],
+     "hf.co/o/r/extra", "hf.co/o", "hf.co"],
 )  # fmt: skip
 def test_what_is_no_source(text: str) -> None:
     with pytest.raises(UsageError):

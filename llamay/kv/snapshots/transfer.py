@@ -75,6 +75,8 @@ def import_file(folder: Folder, path: Path, name: str = "") -> Saved:
 def _read_manifest(file: Any, size: int, path: Path) -> tuple[Manifest, int]:
     """The manifest a file of `size` bytes begins with, and how many bytes it takes."""
     head = file.read(manifest.HEAD.size)
+    if not head.startswith(manifest.MAGIC):
+        raise MalformedContext(f"{path} is no saved context; a file that `llamay context export` wrote is expected")
     length = manifest.body_length(head, size - manifest.HEAD.size, str(path))
     data = head + file.read(length)
     return manifest.decode(data, str(path)), len(data)

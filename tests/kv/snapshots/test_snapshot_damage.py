@@ -183,6 +183,9 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(target: Target) -> None:
 def test_a_file_that_is_not_there(folder: Folder, tmp_path: Path) -> None:
     with pytest.raises(ContextFileError, match="cannot be read"):
         import_file(folder, tmp_path / "nothing")
+    (tmp_path / "foreign").write_bytes(b"GGUF" + bytes(200))
+    with pytest.raises(MalformedContext, match="foreign is no saved context; a file that `llamay context export` wrote"):
+        import_file(folder, tmp_path / "foreign")
 
 
 # crafted: sound checksums around a lie
