@@ -78,7 +78,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         kv_heads=kv_heads,
         head_dim=head_dim,
         feed_forward=_widths(keys, layers, mixture) if spaces is None else (0,) * layers,
-        context=keys.integer("context_length", 1, MOST_POSITIONS),
+        context=_context(keys),
         vocabulary=vocabulary,
         eps=_eps(row, keys),
         rotary=_rotary(file, row, keys, windows, head_dim) if spaces is None else (None,) * layers,
@@ -225,6 +225,15 @@ def _layers(file: File, keys: Keys) -> int:
     return layers
 
 
+def _context(keys: Keys) -> int:
+    """Positions; of a model whose softmax gets sharper beyond some place, those up to that."""
+    context = keys.integer("context_length", 1, MOST_POSITIONS)
+    if keys.number("attention.temperature_scale", 0.0, 1e3, default=0.0):
+        original = keys.integer("rope.scaling.original_context_length", 1, MOST_POSITIONS, default=context)
+        return min(context, keys.integer("attention.temperature_length", 1, MOST_POSITIONS, default=original))
+    return context
+
+
 def _embedding(file: File, keys: Keys) -> tuple[int, int]:
     """Vocabulary and hidden size, from the embedding table and the keys together."""
     hidden = keys.integer("embedding_length", 1, MOST_WIDTH)
@@ -278,10 +287,17 @@ def _rotary(
             f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}"
         )
     full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(file, row, keys))
-    if row.sliding_base is None:
-        return tuple(full if row.roped[layer % len(row.roped)] else None for layer in range(len(windows)))
-    local = Rotary(keys.number("rope.freq_base_swa", 1.001, 1e30, default=row.sliding_base), dimensions)
+    if not row.sliding_rope:
+        return tuple(full if turns else None for turns in _roped(row, windows))
+    local = Rotary(keys.number("rope.freq_base_swa", 1.001, 1e30, default=row.sliding_base or full.base), dimensions)
     return tuple(local if window else full for window in windows)
+
+
+def _roped(row: Architecture, windows: tuple[int, ...]) -> tuple[bool, ...]:
+    """Which layers have rope."""
+    if row.roped == "sliding":
+        return tuple(bool(window) or not any(windows) for window in windows)
+    return tuple(row.roped[layer % len(row.roped)] for layer in range(len(windows)))
 
 
 def _scaling(file: File, row: Architecture, keys: Keys) -> Scaling | None:
@@ -310,6 +326,9 @@ def _scaling(file: File, row: Architecture, keys: Keys) -> Scaling | None:
     attention = keys.number("rope.scaling.attn_factor", 0.0, 1e6, default=1.0)
     if row.latent and latent.longer(keys) > 1.0:  # all of what YaRN scales is in the softmax's scale
         attention /= 0.1 * math.log(max(factor, 1.0)) + 1.0
+    elif not row.latent:
+        weight = keys.number("rope.scaling.yarn_log_multiplier", 0.0, 1e3, default=0.0)
+        attention /= 0.1 * weight * math.log(max(factor, 1.0)) + 1.0
     return Scaling(
         "yarn",
         factor,

@@ -36,9 +36,10 @@ class Architecture:
     alibi: float = 0.0  # largest slope's exponent of ALiBi where the file gives none; 0: no ALiBi
     sliding: tuple[bool, ...] = ()  # which layers look through the window, repeated over the layers
     window: int = 0  # window where the file gives none; 0: full attention then
-    sliding_base: float | None = None  # rope base of sliding layers where the file gives none
+    sliding_rope: bool = False  # sliding layers have a rope of their own, which is never scaled
+    sliding_base: float = 0.0  # its base where the file gives none; 0: that of the others
     wide_layers: int = 0  # with this many layers the softmax scale is (hidden / heads)^-0.5
-    roped: tuple[bool, ...] = (True,)  # which layers have rope, repeated over the layers
+    roped: tuple[bool, ...] | Literal["sliding"] = (True,)  # which layers have rope, repeated; those that slide, or all where none does
     foreign: Mapping[str, str] = field(default_factory=dict)  # tensors or keys of what llamay does not run, by its name
     fused_gate: bool = False  # gate lies above up in ffn_up where the file has no ffn_gate
     multipliers: bool = False  # the file scales embeddings, attention and branches, and divides the logits
@@ -56,9 +57,10 @@ class Architecture:
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
-    Architecture(names=("llama", "mistral", "azmx"), experts="maybe"),
-    Architecture(names=("qwen2",), pairs="halves"),
-    Architecture(names=("qwen3",), pairs="halves", head_norms=True),
+    Architecture(names=("llama", "mistral", "mistral3", "azmx"), experts="maybe"),
+    Architecture(names=("internlm2", "xverse", "ernie4_5")),
+    Architecture(names=("qwen2", "qwen2vl", "exaone", "pangu-embedded"), pairs="halves"),
+    Architecture(names=("qwen3", "qwen3vl"), pairs="halves", head_norms=True),
     Architecture(names=("gemma",), pairs="halves", activation="gelu_tanh", scaled_embedding=True),
     Architecture(
         names=("gemma2",),
@@ -79,6 +81,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         post_norms=True,
         head_norms=True,
         sliding=(True, True, True, True, True, False),
+        sliding_rope=True,
         sliding_base=10000.0,
         wide_layers=62,
     ),
@@ -91,7 +94,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         whole_norms=True,
         pre_norms=False,
         post_norms=True,
-        foreign={"attention.sliding_window": "a sliding window, as OLMo 3 has it"},
+        sliding=(True, True, True, False),
+        sliding_rope=True,
     ),
     Architecture(
         names=("exaone4",),
@@ -99,13 +103,19 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         head_norms=True,
         pre_norms=False,
         post_norms=True,
-        foreign={"attention.sliding_window": "a sliding window, as the 32B model has it"},
+        sliding=(True, True, True, False),
+        roped="sliding",
     ),
+    Architecture(names=("seed_oss",), pairs="halves", ffn_norm="post_attention_norm"),
+    Architecture(names=("arcee",), gated=False, activation="relu_squared"),
+    Architecture(names=("chatglm",), fused_gate=True),
+    Architecture(names=("refact",), roped=(False,), alibi=8.0),
+    Architecture(names=("orion",), pairs="halves", norms="layer"),
     Architecture(names=("glm4",), post_norms=True, fused_gate=True),
     Architecture(names=("stablelm",), pairs="halves", norms="layer", own_head_norms=True, parallel="one norm"),
     Architecture(names=("gptneox",), pairs="halves", norms="layer", parallel="stated", gated=False, activation="gelu_erf"),
     Architecture(
-        names=("starcoder2",), pairs="halves", norms="layer", gated=False, activation="gelu_tanh", sliding=(True,)
+        names=("starcoder2", "codeshell"), pairs="halves", norms="layer", gated=False, activation="gelu_tanh", sliding=(True,)
     ),
     Architecture(names=("phi2",), pairs="halves", norms="layer", parallel="always", gated=False, activation="gelu_tanh"),
     Architecture(names=("falcon",), pairs="halves", norms="layer", parallel="always", gated=False, activation="gelu_erf"),
@@ -117,10 +127,15 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         parallel="always",
         scaled_logits=True,
         sliding=(True, True, True, False),
-        roped=(True, True, True, False),
+        roped="sliding",
     ),
     Architecture(
-        names=("gpt2",), norms="layer", gated=False, activation="gelu_tanh", roped=(False,), learned_positions=True
+        names=("gpt2", "starcoder"),
+        norms="layer",
+        gated=False,
+        activation="gelu_tanh",
+        roped=(False,),
+        learned_positions=True,
     ),
     Architecture(
         names=("mpt",),
@@ -182,7 +197,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         post_norm_qk=True,
     ),
     Architecture(names=("qwen2moe",), pairs="halves", experts="always", normalised=False),
-    Architecture(names=("qwen3moe",), pairs="halves", head_norms=True, experts="always"),
+    Architecture(names=("qwen3moe", "qwen3vlmoe"), pairs="halves", head_norms=True, experts="always"),
     Architecture(names=("olmoe",), pairs="halves", whole_norms=True, experts="always", normalised=False),
     Architecture(names=("granitemoe",), multipliers=True, experts="always"),
     Architecture(
@@ -195,6 +210,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         sinks=True,
         whole_ramp=False,
     ),
+    Architecture(names=("deepseek",), experts="maybe", normalised=False),
     Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
