@@ -79,7 +79,8 @@ fn attention(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_
   let position${m} = state[dims.rows_at + token${m} * 4u + 1u];
   let table${m} = state[dims.rows_at + token${m} * 4u + 2u + dims.windowed];
 //% if both_ways
-  let end${m} = min((state[dims.rows_at + token${m} * 4u + 3u] & 0xffffffu) + 1u, split0 + ${SPLIT}u);
+  let last${m} = state[dims.rows_at + token${m} * 4u + 3u] & 0xffffffu;
+  let end${m} = min(select(last${m} + 1u, min(last${m} + 1u, position${m} + dims.window), dims.window > 0u), split0 + ${SPLIT}u);
 //% else
   let end${m} = min(position${m} + 1u, split0 + ${SPLIT}u);
 //% endif

@@ -4,8 +4,28 @@
 //% include "include/dims.wgsl"
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> state: array<u32>;
+//% if normed
+//% from "include/rows.wgsl" import rows_in with context
+${rows_in(2, "x")}                                                  // [token, width / 4], h times the norm's weight
+@group(0) @binding(4) var<storage, read> sums: array<f32>;          // [token, partials]
+//# each lane adds up all of a row's squares: there are few, and joining lanes would take longer
+fn scale_of(row: u32) -> f32 {
+  var sum = 0.0;
+  for (var i = 0u; i < dims.partials; i++) { sum += sums[row * dims.partials + i]; }
+  return 1.0 / sqrt(sum / f32(dims.width) + dims.eps);
+}
+//% else
 @group(0) @binding(2) var<storage, read> h: array<f32>;             // [token, width]
+//% endif
 @group(0) @binding(3) var<storage, read_write> logits: array<f32>;  // [output, width]
+
+//% macro value(row)
+//% if normed
+(x_at(${row} * (dims.x_stride / 4u) + column / 4u)[column % 4u] * scale_of(${row}))
+//% else
+h[${row} * dims.x_stride + column]
+//% endif
+//% endmacro
 
 @compute @workgroup_size(${S})
 fn pool(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -15,10 +35,10 @@ fn pool(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (column >= dims.width) { return; }
 //% if pooling == "mean"
   var sum = 0.0;
-  for (var i = row - before; i <= row; i++) { sum += h[i * dims.x_stride + column]; }
+  for (var i = row - before; i <= row; i++) { sum += ${value("i") | trim}; }
   let value = sum / f32(before + 1u);
 //% else
-  let value = h[${"(row - before)" if pooling == "first" else "row"} * dims.x_stride + column];
+  let value = ${value("(row - before)" if pooling == "first" else "row") | trim};
 //% endif
   logits[group.y * dims.y_stride + column] = value;
 }

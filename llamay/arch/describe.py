@@ -267,6 +267,8 @@ def _windows(row: Architecture, keys: Keys, layers: int) -> tuple[int, ...]:
     if not row.sliding:
         return (0,) * layers
     window = keys.integer("attention.sliding_window", 0, MOST_POSITIONS, default=row.window)
+    if window and row.both_ways:  # half to each side
+        window = window // 2 + 1
     stated = keys.get("attention.sliding_window_pattern")
     if stated is None:
         sliding = tuple(row.sliding[layer % len(row.sliding)] for layer in range(layers))

@@ -20,6 +20,8 @@ def pooling(file: File, row: Architecture, keys: Keys) -> Pooled:
     if causal == row.both_ways:
         reads = "in one direction" if causal else "both ways"
         raise Unsupported(f"this {keys.prefix} file is read {reads}, which llamay does not run for that architecture")
+    for side in ("2_feat_in", "2_feat_out", "3_feat_in", "3_feat_out"):
+        keys.get(f"dense_{side}")  # what the shapes of the linears say, too
     stated = keys.integer("pooling_type", 0, RANK, default=0)
     if row.both_ways:
         return "first" if stated == RANK or ranks(file) else TYPES[stated] or "mean"

@@ -24,6 +24,7 @@ from llamay.tensor.program import (
     Norm,
     Operation,
     Pool,
+    Pooling,
     Program,
     Qkv,
     Residual,
@@ -65,7 +66,7 @@ def bind_tensors(tensors: Mapping[str, Stored], config: Config, context: int | N
     operations: list[Operation] = [_embed(claims, config, table)]
     for layer in range(config.layers):
         operations += block.operations(layer)
-    operations.append(Pool(none, config.pooling) if config.pooling else _head(claims, config, table))
+    operations.append(_pool(claims, config, config.pooling, none) if config.pooling else _head(claims, config, table))
     finish = _finish(claims, config) if config.pooling else Finish()
     program = Program(tuple(operations), config.hidden, config.vocabulary, config.context, ".long" if long else "")
     return Bound(program, claims.audit(), finish)
@@ -136,17 +137,32 @@ def _head(claims: Claims, config: Config, table: Matrix) -> Head:
     return Head(norm, linear, config.logit_scale, config.final_softcap)
 
 
+def _pool(claims: Claims, config: Config, pooling: Pooling, none: Norm) -> Pool:
+    """A mean is one of normed rows; where a single row is taken its norm can wait until that is done."""
+    late = config.after_norms or pooling != "mean"
+    return Pool(none if late else _norm(claims, config, "output_norm"), pooling)
+
+
 def _finish(claims: Claims, config: Config) -> Finish:
-    """What is left to do with a pooled row: a decoder's last norm, and a head."""
-    norm = None if config.after_norms else _norm(claims, config, "output_norm")
+    """What is left to do with a pooled row: a decoder's last norm, linears, and a head."""
+    normed = config.after_norms or config.pooling == "mean"
+    norm = None if normed else _norm(claims, config, "output_norm")
     if not config.ranks:
-        return Finish(norm)
+        return Finish(norm, linears=_linears(claims, config))
     dense = _dense(claims, "cls", config.hidden, config.hidden) if claims.has("cls.weight") else None
     labels = len(config.labels) or 1
     scores = _dense(claims, "cls.output", labels, config.hidden)
     if labels > 1 and not {"yes", "no"} <= set(config.labels):
         raise Unsupported(f"the head gives {labels} labels ({', '.join(config.labels)[:80]}); one, or yes and no, can be ranked by")
     return Finish(norm, dense, scores, config.labels)
+
+
+def _linears(claims: Claims, config: Config) -> tuple[Dense, ...]:
+    """Two linears that some models put behind the mean, as sentence-transformers' modules 2 and 3."""
+    if not claims.has("dense_2.weight"):
+        return ()
+    wide = claims.rows("dense_2.weight", config.hidden)
+    return Dense(part_rows(wide, 0, wide.rows), None), _dense(claims, "dense_3", config.hidden, wide.rows)
 
 
 def _dense(claims: Claims, name: str, rows: int, columns: int) -> Dense:

@@ -1,4 +1,4 @@
-"""What becomes of a pooled row on the host: the last norm of a decoder, and the head of a model that judges."""
+"""What becomes of a pooled row on the host: the last norm of a decoder, linears behind a mean, and the head of a model that judges."""
 
 from dataclasses import dataclass
 
@@ -30,10 +30,14 @@ class Finish:
     dense: Dense | None = None  # of a head: tanh follows
     scores: Dense | None = None  # of a head: [labels, H]
     labels: tuple[str, ...] = ()
+    linears: tuple[Dense, ...] = ()  # that make the vector of a row, where there is no head
 
     def vector(self, row: Floats) -> Floats:
         """A pooled row [H] as the model means it; float32."""
-        vector: Floats = self._normed(row).astype(np.float32)
+        x = self._normed(row)
+        for linear in self.linears:
+            x = linear(x)
+        vector: Floats = x.astype(np.float32)
         return vector
 
     def score(self, row: Floats) -> float:

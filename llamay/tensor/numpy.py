@@ -147,7 +147,7 @@ class NumpyExecutor:
                     case Head():
                         h = self._head(op, h[batch.outputs])
                     case Pool():
-                        h = twins.pool(h, batch.outputs, batch.positions, op.pooling)
+                        h = twins.pool(twins.norm(h, op.norm), batch.outputs, batch.positions, op.pooling)
         return h
 
     def begin(self, samplings: tuple[Sampling, ...], histories: tuple[NDArray[np.int32], ...]) -> None:

@@ -59,6 +59,7 @@ class View:
         visible = positions <= furthest[:, None]
         if window:
             visible &= positions > self.positions[:, None] - window
+            visible &= positions < self.positions[:, None] + window
         return Split(start, seen - start, self._slots(seen, end), None if visible.all() else visible, width)
 
     @property

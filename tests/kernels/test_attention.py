@@ -29,7 +29,7 @@ def attend(lab, variant, pool, q, words, positions, sequences, *, formats, windo
     chunk = max(16, lanes)
     stride = lab.up(heads * head_dim, 32) + 32
     padded = lab.up(count + 1, joint)  # a padding row, as where a linear's workgroup has more tokens
-    state, where = pool.state(positions, sequences, padded, windowed=int(window > 0))
+    state, where = pool.state(positions, sequences, padded, windowed=int(window > 0 and lasts is None))
     both = {"both_ways": lasts is not None}
     if lasts is not None:
         rows = state[where["rows_at"] :][: 4 * padded].reshape(padded, 4)
@@ -185,9 +185,10 @@ def test_slopes(lab, pool):
         compare(lab, pool, lab.variant("own"), *how, sloped=True, company=(2,))
 
 
-def test_both_ways(lab, pool):
-    """Rows that see what stands behind them, with slopes to both sides."""
-    how = (16, 2, 0.0, ("f32", "f32"), 2, [97, 33, 1, 32], 0, 1.0, 6)
+@pytest.mark.parametrize("window", [0, 17])
+def test_both_ways(lab, pool, window):
+    """Rows that see what stands behind them, with slopes to both sides, and a window to both sides."""
+    how = (16, 2, 0.0, ("f32", "f32"), 2, [97, 33, 1, 32], window, 1.0, 6)
     compare(lab, pool, lab.variant("own"), *how, sloped=True, both_ways=True, company=(4,))
 
 
@@ -261,6 +262,7 @@ def compare(
     sinks = random.permutation([-200.0, 0.5, 30.0, 3.0, -1.0, 1.0])[: kv_heads * group].astype(np.float32) if sunk else None
     how = {"formats": formats, "window": window, "cap": cap, "split": split, "slopes": slopes, "sinks": sinks}
     ends = np.array(lengths)[sequences] - 1 if both_ways else positions  # the last position each row sees
+    seen = np.minimum(ends, positions + window - 1) if window else ends
     splits = int(ends.max()) // split + 1
 
     def some(rows, **more):
@@ -270,7 +272,7 @@ def compare(
     every = np.arange(len(positions))
     found = some(every, splits=splits)
     expected, size = twin(
-        pages, q, keys, values, positions, sequences, window, cap, split, slopes, ends if both_ways else None, sinks
+        pages, q, keys, values, positions, sequences, window, cap, split, slopes, seen if both_ways else None, sinks
     )
     steep = max(1.0, spread * 4)  # an error of a score moves its share by as much again
     lab.close("attention", found.reshape(expected.shape), expected, size * steep)

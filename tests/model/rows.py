@@ -2,7 +2,7 @@
 
 Their weights are bits of a counter, so no file holds them; `tests/data/rows.npz` has what llama.cpp computes of the same files
 (`python tests/model/rows.py NAME FILE.gguf` writes one): for each row the logits at `AT` of `IDS`, and the tokens it continues with
-(`python tests/model/rows.py NAME LOGITS.npy TOKENS...` adds them, logits of all positions).
+(`python tests/model/rows.py NAME LOGITS.npy TOKENS...` adds them, logits of all positions), or the vector it makes of `IDS`.
 """
 
 import sys
@@ -47,6 +47,12 @@ class Row:
     shared: bool = False  # experts that all tokens use
     dense: int = 0  # first layers without experts
     layers: int = 4
+    linears: bool = False  # behind the mean of a model that embeds
+
+    @property
+    def embeds(self) -> bool:
+        """Whether the reference is a vector of `IDS` instead of logits and tokens."""
+        return "pooling_type" in self.keys
 
     def metadata(self) -> dict[str, Any]:
         eps = "attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon"
@@ -62,7 +68,11 @@ class Row:
 
     def tensors(self) -> Iterator[tuple[str, TensorType, tuple[int, ...], NDArray[np.float32]]]:
         yield matrix("token_embd", VOCABULARY, HIDDEN, 1.0)
-        yield matrix("output", VOCABULARY, HIDDEN)
+        if not self.embeds:
+            yield matrix("output", VOCABULARY, HIDDEN)
+        if self.linears:
+            yield matrix("dense_2", 2 * HIDDEN, HIDDEN)
+            yield matrix("dense_3", HIDDEN, 2 * HIDDEN)
         if self.positions:
             yield matrix("position_embd", 128, HIDDEN, 0.5)
         yield from self._norm("output_norm")
@@ -133,7 +143,17 @@ QKV = ("attn_q", "attn_k", "attn_v")
 ALL = (*QKV, "attn_qkv", "attn_output", "ffn_up", "ffn_down")
 DEEPSEEK = {"expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_scale": 1.0}
 
+LINEARS = {"dense_2_feat_in": HIDDEN, "dense_2_feat_out": 2 * HIDDEN, "dense_3_feat_in": 2 * HIDDEN, "dense_3_feat_out": HIDDEN}
+EMBEDS = {"pooling_type": 1, "attention.causal": False}
+
 ROWS: dict[str, Row] = {
+    "eurobert": Row("eurobert", EMBEDS),
+    "gemma-embedding": Row(
+        "gemma-embedding",
+        {**EMBEDS, **WINDOW, "rope.freq_base": 1e6, "attention.key_length": HEAD_DIM, "attention.value_length": HEAD_DIM, **LINEARS},
+        post_norms=True, head_norms=1, layers=7, linears=True,
+    ),
+    "llama-embed": Row("llama-embed", EMBEDS),
     "chatglm": Row("chatglm", {"rope.dimension_count": 8}, fused=True, fused_gate=True, biases=("attn_qkv",)),
     "arcee": Row("arcee", gated=False),
     "codeshell": Row("codeshell", layer_norms=True, gated=False, fused=True, biases=ALL),
@@ -170,9 +190,11 @@ def save(name: str, path: Path) -> None:
 
 def add(name: str, logits: Path, tokens: list[str]) -> None:
     """What was computed of the row's file goes to the reference."""
-    known = dict(np.load(REFERENCE))
-    known[f"{name}.logits"] = np.load(logits)[AT].astype(np.float32)
-    known[f"{name}.greedy"] = np.array(tokens, np.int32)
+    known, found = dict(np.load(REFERENCE)), np.load(logits).astype(np.float32)
+    if ROWS[name].embeds:
+        known[f"{name}.vector"] = found
+    else:
+        known[f"{name}.logits"], known[f"{name}.greedy"] = found[AT], np.array(tokens, np.int32)
     np.savez_compressed(REFERENCE, **known)
 
 

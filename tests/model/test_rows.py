@@ -11,6 +11,7 @@ from llamay import gguf
 from llamay.arch import describe
 from llamay.model import bind
 from llamay.sample import Sampling
+from llamay.serve.encoding import Encoded, batch_of
 from llamay.tensor.batch import Batch
 from llamay.tensor.numpy import NumpyExecutor
 from llamay.tensor.webgpu.device import Guest
@@ -25,7 +26,8 @@ REFERENCE = np.load(rows.REFERENCE)
 TABLE = np.array([5, 6, 7, 3, 1, 0, 2], np.int32)
 IDS = np.array(rows.IDS, np.int32)
 HALVES = 3e-3  # llama.cpp reads GELU from a table of half floats
-TOLERANCES = {"codeshell": HALVES, "starcoder": HALVES}
+TOLERANCES = {"codeshell": HALVES, "starcoder": HALVES, "gemma-embedding": 2e-4}
+EMBED = [name for name, row in rows.ROWS.items() if row.embeds]
 
 
 @pytest.fixture(params=rows.ROWS)
@@ -54,7 +56,12 @@ def executor(request, file):
     guest.close()
 
 
-def test_llama_cpp(name, executor):
+def test_llama_cpp(name, file, executor):
+    if name in EMBED:
+        (row,) = executor.forward(Batch.single(IDS, 0, TABLE))
+        found = bind(file, describe(file)).finish.vector(row)
+        assert np.abs(found - REFERENCE[f"{name}.vector"]).max() <= TOLERANCES.get(name, 3e-5)
+        return
     found = executor.forward(Batch.single(IDS, 0, TABLE, np.array(rows.AT, np.int32)))
     assert np.abs(found - REFERENCE[f"{name}.logits"]).max() <= TOLERANCES.get(name, 3e-5)
     executor.begin((Sampling(temperature=0.0),), (IDS,))
@@ -62,6 +69,14 @@ def test_llama_cpp(name, executor):
     executor.submit(None, 8)
     tokens = np.concatenate([executor.collect(), executor.collect()])[:, 0]
     assert tokens.tolist() == REFERENCE[f"{name}.greedy"].tolist()
+
+
+@pytest.mark.parametrize("name", EMBED)
+def test_a_text_is_the_same_beside_others(executor):
+    texts = [Encoded(tuple(rows.IDS[:length])) for length in (40, 3, 17)]
+    together = executor.forward(batch_of(texts))
+    for at, text in enumerate(texts):
+        assert np.array_equal(executor.forward(batch_of([text]))[0], together[at])
 
 
 def test_nothing_is_left_unread(file):
@@ -72,7 +87,8 @@ def test_nothing_is_left_unread(file):
 
 
 def test_the_reference_has_every_row():
-    assert set(REFERENCE) == {f"{name}.{what}" for name in rows.ROWS for what in ("logits", "greedy")}
+    asked = {name: ("vector",) if name in EMBED else ("logits", "greedy") for name in rows.ROWS}
+    assert set(REFERENCE) == {f"{name}.{what}" for name, several in asked.items() for what in several}
 
 
 @pytest.mark.parametrize("name", ["mistral3"])

@@ -100,7 +100,7 @@ class Attend:
     Query head h uses kv head h // (heads / kv_heads).  Position i sees j <= i, and with
     a window w > 0 only j > i - w.  `softcap` c > 0 maps a logit s to c * tanh(s / c).
     With `slopes` (ALiBi, arXiv 2108.12409) head h adds slopes[h] * -|j - i| to its logits.
-    `both_ways`: a position sees all of its sequence, whose rows are one batch then.
+    `both_ways`: a position sees all of its sequence, whose rows are one batch then; with a window as far behind it as before it.
     A head's sink is one logit more in its softmax, whose share goes to no value.
     """
 

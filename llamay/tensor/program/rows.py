@@ -134,5 +134,5 @@ class Pool:
     mean and first need the row to be the last of its sequence, all of which the batch holds.
     """
 
-    norm: Norm  # of kind none: rows are pooled as they are
+    norm: Norm  # of kind none or rms, of each row before they are pooled
     pooling: Pooling

@@ -60,7 +60,10 @@ class Program:
 
         Where all are attention with one, their pages are the first group's: a group without layers has nothing to
         keep.  Those of state spaces are the second's even so, for they are large and few of them are needed.
+        A text that is read both ways is in its pages for one step, which no second group makes less.
         """
+        if self.both_ways:
+            return frozenset()
         scans = frozenset(op.layer for op in self.layers if isinstance(op, Scan))
         sliding = scans | {op.layer for op in self.operations if isinstance(op, Attend) and op.window}
         return sliding if scans or len(sliding) < len(self.layers) else frozenset()

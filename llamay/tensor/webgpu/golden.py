@@ -73,7 +73,7 @@ class Golden(ScanTrials):
             case Head() as op:
                 return self._head(op, at)
             case Pool() as op:
-                return self._pool(op)
+                return self._pool(op, at)
 
     # -- operations
 
@@ -294,13 +294,14 @@ class Golden(ScanTrials):
 
         return Trial(arrange, read, checks)
 
-    def _pool(self, op: Pool) -> Trial:
+    def _pool(self, op: Pool, at: int) -> Trial:
         memory, hidden, count = self.memory, self.plan.program.hidden, min(self.rows, self.memory.slots)
-        h, positions = self._normal(hidden), np.arange(self.rows).astype(np.int32)  # one sequence, asked for again and again
+        put, x, scale = self._reading(at, op.norm)
+        positions = np.arange(self.rows).astype(np.int32)  # one sequence, asked for again and again
 
         def arrange() -> None:
             self._place(np.zeros(self.rows), positions)
-            self._put(memory.h, h, memory.hidden)
+            put()
             self.device.write(memory.state, np.arange(SLOTS, dtype=np.uint32), 4 * self.plan.layout.outputs_at)
             self.device.write(memory.logits, np.full(count * hidden, np.nan, np.float32))
 
@@ -308,7 +309,7 @@ class Golden(ScanTrials):
             return {"vectors": self.device.read(memory.logits, np.float32, count * hidden).reshape(count, hidden)}
 
         def checks(found: Arrays) -> list[Check]:
-            expected = twins.pool(h.astype(np.float64), np.arange(count, dtype=np.int32), positions, op.pooling)
+            expected = twins.pool(x.astype(np.float64) * scale, np.arange(count, dtype=np.int32), positions, op.pooling)
             return [Check("vectors", found["vectors"], expected, np.full(1, SUM))]
 
         return Trial(arrange, read, checks)

@@ -68,7 +68,8 @@ def attended(op: Attend, q: Real, keys: Real, values: Real, position: int, last:
     `last` is the last position of its sequence.
     """
     first = max(0, position + 1 - op.window) if op.window else 0
-    seen = np.arange(first, (last if op.both_ways else position) + 1)
+    end = position if not op.both_ways else min(last, position + op.window - 1) if op.window else last
+    seen = np.arange(first, end + 1)
     slots = seen % PAGE
     bias = None
     if op.slopes is not None:

@@ -373,11 +373,16 @@ class Plan:
 
     def _pool(self, op: Pool, source: Source) -> Command:
         memory, width = self.memory, self.program.hidden
-        kernel = self.device.kernel("pool", S=COLUMNS, pooling=op.pooling)
-        dims = self.dims.slot(
-            x_stride=memory.hidden, y_stride=width, width=width, rows_at=source.rows_at, outputs_at=source.outputs_at
+        normed = op.norm.kind == "rms"
+        rows = self.reads(op.norm) if normed else {"h": memory.h}
+        kernel = self.device.kernel(
+            "pool", S=COLUMNS, pooling=op.pooling, normed=normed, texels=texels(**rows)
         )
-        group = self.device.bind(kernel, dims=dims, state=memory.state, h=memory.h, logits=memory.logits)
+        dims = self.dims.slot(
+            x_stride=memory.hidden, y_stride=width, width=width, rows_at=source.rows_at, outputs_at=source.outputs_at,
+            partials=memory.partials, eps=op.norm.eps,
+        )  # fmt: skip
+        group = self.device.bind(kernel, dims=dims, state=memory.state, logits=memory.logits, **rows)
         return Command(kernel, group, x=-(-width // COLUMNS), outputs=True)
 
 
