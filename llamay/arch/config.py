@@ -64,7 +64,7 @@ class Latents:
 
 @dataclass(frozen=True, slots=True)
 class StateSpace:
-    """The sizes of a selective state space, which stands in each layer in place of attention and feed-forward."""
+    """The sizes of a selective state space, which stands in place of attention in layers without heads of keys."""
 
     inner: int  # channels
     states: int  # of each channel

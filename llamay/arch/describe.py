@@ -59,8 +59,9 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
     vocabulary, hidden = _embedding(file, keys)
     latents = latent.sizes(keys) if row.latent else None
     spaces = space.sizes(row, keys) if row.scan else None
-    heads, kv_heads = _heads(keys, layers) if spaces is None else ((0,) * layers, (0,) * layers)
-    if spaces is not None:
+    whole = spaces is not None and not row.hybrid  # layers are state spaces and nothing else
+    heads, kv_heads = ((0,) * layers, (0,) * layers) if whole else _heads(keys, layers, least=0 if row.hybrid else 1)
+    if whole:
         head_dim, key_dim = 0, 1
     elif latents is None:
         head_dim = key_dim = _head_dim(keys, hidden, heads)
@@ -77,11 +78,11 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        feed_forward=_widths(keys, layers, mixture) if spaces is None else (0,) * layers,
+        feed_forward=(0,) * layers if whole else _widths(keys, layers, mixture),
         context=_context(keys),
         vocabulary=vocabulary,
         eps=_eps(row, keys),
-        rotary=_rotary(file, row, keys, windows, head_dim) if spaces is None else (None,) * layers,
+        rotary=(None,) * layers if whole else _rotary(file, row, keys, windows, head_dim),
         windows=windows,
         pairs=row.pairs,
         activation=row.activation,
@@ -121,12 +122,12 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
     )
 
 
-def _heads(keys: Keys, layers: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Heads of queries, and of keys and values, by layer."""
+def _heads(keys: Keys, layers: int, least: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Heads of queries, and of keys and values, by layer; `least` 0: some layers have none of these."""
     heads = keys.integers("attention.head_count", layers, 1, MOST_HEADS)
-    kv_heads = keys.integers("attention.head_count_kv", layers, 1, MOST_HEADS, default=heads)
+    kv_heads = keys.integers("attention.head_count_kv", layers, least, MOST_HEADS, default=heads)
     for layer, (queries, pairs) in enumerate(zip(heads, kv_heads, strict=True)):
-        if queries % pairs:
+        if pairs and queries % pairs:
             raise MalformedFile(f"layer {layer} has {queries} heads, not a multiple of its {pairs} kv heads")
     return heads, kv_heads
 
@@ -288,6 +289,9 @@ def _rotary(
         raise MalformedFile(
             f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}"
         )
+    if row.multipliers and not keys.flag("rope.scaling.finetuned", default=True):  # how these files say that there is no rope
+        keys.get("rope.freq_base")
+        return (None,) * len(windows)
     full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(file, row, keys))
     if not row.sliding_rope:
         return tuple(full if turns else None for turns in _roped(row, windows))

@@ -18,7 +18,7 @@ def sizes(row: Architecture, keys: Keys) -> StateSpace:
     heads = rank if row.scan == "heads" else inner
     if inner % heads or heads % groups:
         raise MalformedFile(f"{inner} channels in {heads} heads and {groups} groups; expected as many in each")
-    for unused in ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
+    for unused in () if row.hybrid else ("attention.head_count", "attention.head_count_kv", "feed_forward_length"):
         keys.get(unused)
     normed = keys.flag("ssm.dt_b_c_rms", default=False)  # FalconMamba's
     return StateSpace(

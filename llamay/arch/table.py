@@ -54,6 +54,7 @@ class Architecture:
     whole_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
     latent: bool = False  # pages keep one row for all heads, of which keys and values are made
     scan: Scanned = ""  # a state space stands in place of both branches, whose channels or heads have their own steps
+    hybrid: bool = False  # it stands in place of attention alone, in layers that have no heads of keys
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -228,6 +229,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
+    Architecture(names=("granitehybrid",), multipliers=True, experts="maybe", scan="heads", hybrid=True),
 )
 
 BY_NAME: dict[str, Architecture] = {name: row for row in ARCHITECTURES for name in row.names}

@@ -72,7 +72,7 @@ def network(config: Config) -> Facts:
         "sliding_window": max(config.windows),
         "sliding_layers": sum(1 for window in config.windows if window),
         "tied": config.tied,
-        "state": None if config.space is None else _state(config.space, config.layers),
+        "state": None if config.space is None else _state(config.space, config.kv_heads.count(0)),
         "kv_bytes_a_token": {
             name: sum(config.kv_heads) * CACHE_FORMATS[name].token_bytes(config.head_dim, config.value_dim) for name in OFFERED
         },
@@ -83,7 +83,7 @@ def network(config: Config) -> Facts:
 
 
 def _state(space: StateSpace, layers: int) -> Facts:
-    """The state that stands in each layer in place of attention; bytes are of all layers."""
+    """The state that stands in so many layers in place of attention; bytes are of all of them."""
     return {
         "inner": space.inner,
         "states": space.states,

@@ -185,13 +185,19 @@ class _Block:
     none: Norm  # of a branch that reads h as it is
 
     def operations(self, layer: int) -> list[Operation]:
-        """Both branches: attention added before feed-forward reads h, or in a parallel block after; or a state space."""
-        if self.config.space is not None:
-            return space.block(self.claims, self.config, self.config.space, layer, self._pre_norm(f"blk.{layer}.attn_norm"))
-        before, after = self._norms(f"blk.{layer}")
+        """Both branches: attention added before feed-forward reads h, or in a parallel block after.
+
+        A state space stands in place of attention, or of both.
+        """
+        config, blk = self.config, f"blk.{layer}"
+        if config.space is not None and not config.kv_heads[layer]:
+            scan = space.block(self.claims, config, config.space, layer, self._pre_norm(f"{blk}.attn_norm"))
+            fed = self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}")) if config.feed_forward[layer] else []
+            return [*scan, *fed]
+        before, after = self._norms(blk)
         *attention, attended = self._attention(layer, before)
         *feed_forward, fed = self._feed_forward(layer, after)
-        if self.config.parallel:
+        if config.parallel:
             return [*attention, *feed_forward, attended, fed]
         return [*attention, attended, *feed_forward, fed]
 

@@ -37,4 +37,4 @@ def block(claims: Claims, config: Config, sizes: StateSpace, layer: int, norm: N
         part_eps=config.eps if sizes.normed else None,
         gate_norm=gate_norm,
     )
-    return [scan, Residual("attention", Linear((claims.matrix(f"{blk}.ssm_out.weight", hidden, inner),)))]
+    return [scan, Residual("attention", Linear((claims.matrix(f"{blk}.ssm_out.weight", hidden, inner),)), None, config.residual_scale)]

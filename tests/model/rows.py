@@ -20,6 +20,7 @@ from llamay.quant import TensorType
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDTH, VOCABULARY = 64, 4, 2, 16, 96, 160
 EXPERTS, USED = 4, 2
+INNER, STATES, STEPS = 128, 16, 8  # of a state space
 IDS = [(7 * i * i + 3 * i + 11) % VOCABULARY for i in range(40)]
 AT = [0, 1, 7, 8, 9, 23, 39]  # on both sides of a window of eight
 REFERENCE = Path(__file__).parents[1] / "data" / "rows.npz"
@@ -48,6 +49,7 @@ class Row:
     dense: int = 0  # first layers without experts
     layers: int = 4
     linears: bool = False  # behind the mean of a model that embeds
+    scanned: tuple[int, ...] = ()  # layers with a state space in place of attention
 
     @property
     def embeds(self) -> bool:
@@ -58,9 +60,14 @@ class Row:
         eps = "attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon"
         own = {
             "context_length": 128, "embedding_length": HIDDEN, "block_count": self.layers, "feed_forward_length": WIDTH,
-            "attention.head_count": HEADS, "attention.head_count_kv": self.kv_heads, eps: 1e-5,
+            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in self.scanned else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
             "rope.freq_base": 10000.0, "rope.dimension_count": HEAD_DIM, "vocab_size": VOCABULARY,
         }  # fmt: skip
+        if self.scanned:
+            own |= {
+                "ssm.conv_kernel": 4, "ssm.inner_size": INNER, "ssm.state_size": STATES, "ssm.time_step_rank": STEPS,
+                "ssm.group_count": 1,
+            }  # fmt: skip
         if self.experts:
             own |= {"expert_count": EXPERTS, "expert_used_count": USED, "expert_feed_forward_length": 32}
         named = {f"{self.architecture}.{key}": value for key, value in {**own, **self.keys}.items()}
@@ -96,16 +103,10 @@ class Row:
         if self.post_norms:
             yield from self._norm(f"{blk}.post_attention_norm")
             yield from self._norm(f"{blk}.post_ffw_norm")
-        q, kv = HEADS * HEAD_DIM, self.kv_heads * HEAD_DIM
-        if self.head_norms:
-            yield vector(f"{blk}.attn_q_norm.weight", HEAD_DIM * self.head_norms, 1.0)
-            yield vector(f"{blk}.attn_k_norm.weight", HEAD_DIM * min(self.head_norms, self.kv_heads), 1.0)
-        if self.fused:
-            yield from self._linear(f"{blk}.attn_qkv", q + 2 * kv, HIDDEN)
+        if layer in self.scanned:
+            yield from self._scan(blk)
         else:
-            for part, rows in (("q", q), ("k", kv), ("v", kv)):
-                yield from self._linear(f"{blk}.attn_{part}", rows, HIDDEN)
-        yield from self._linear(f"{blk}.attn_output", HIDDEN, q)
+            yield from self._attention(blk)
         if not self.experts or layer < self.dense:
             for part in ("gate", "up") if self.gated and not self.fused_gate else ("up",):
                 yield from self._linear(f"{blk}.ffn_{part}", WIDTH * (1 + self.fused_gate), HIDDEN)
@@ -116,6 +117,29 @@ class Row:
             yield matrix(f"{blk}.ffn_{part}_exps", rows, columns, count=EXPERTS)
             if self.shared:
                 yield matrix(f"{blk}.ffn_{part}_shexp", rows, columns)
+
+    def _attention(self, blk: str) -> Iterator[Any]:
+        q, kv = HEADS * HEAD_DIM, self.kv_heads * HEAD_DIM
+        if self.head_norms:
+            yield vector(f"{blk}.attn_q_norm.weight", HEAD_DIM * self.head_norms, 1.0)
+            yield vector(f"{blk}.attn_k_norm.weight", HEAD_DIM * min(self.head_norms, self.kv_heads), 1.0)
+        if self.fused:
+            yield from self._linear(f"{blk}.attn_qkv", q + 2 * kv, HIDDEN)
+        else:
+            for part, rows in (("q", q), ("k", kv), ("v", kv)):
+                yield from self._linear(f"{blk}.attn_{part}", rows, HIDDEN)
+        yield from self._linear(f"{blk}.attn_output", HIDDEN, q)
+
+    def _scan(self, blk: str) -> Iterator[Any]:
+        convolved = INNER + 2 * STATES
+        yield matrix(f"{blk}.ssm_in", INNER + convolved + STEPS, HIDDEN)
+        yield matrix(f"{blk}.ssm_conv1d", convolved, 4)
+        yield vector(f"{blk}.ssm_conv1d.bias", convolved)
+        yield vector(f"{blk}.ssm_dt.bias", STEPS)
+        yield vector(f"{blk}.ssm_a", STEPS, -1.0, (1, STEPS))
+        yield vector(f"{blk}.ssm_d", STEPS, 1.0, (1, STEPS))
+        yield vector(f"{blk}.ssm_norm.weight", INNER, 1.0, (INNER, 1))
+        yield matrix(f"{blk}.ssm_out", HIDDEN, INNER)
 
 
 def drawn(name: str, count: int) -> NDArray[np.float64]:
@@ -130,9 +154,9 @@ def matrix(name: str, rows: int, columns: int, size: float = 0.0, count: int = 1
     return f"{name}.weight", TensorType.F32, shape, values.astype(np.float16).astype(np.float32)
 
 
-def vector(name: str, size: int, middle: float = 0.0) -> Any:
+def vector(name: str, size: int, middle: float = 0.0, shape: tuple[int, ...] = ()) -> Any:
     values = middle + drawn(name, size) / 4
-    return name, TensorType.F32, (size,), values.astype(np.float16).astype(np.float32)
+    return name, TensorType.F32, shape or (size,), values.astype(np.float16).astype(np.float32)
 
 
 YARN = {
@@ -144,6 +168,7 @@ ALL = (*QKV, "attn_qkv", "attn_output", "ffn_up", "ffn_down")
 DEEPSEEK = {"expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_scale": 1.0}
 
 LINEARS = {"dense_2_feat_in": HIDDEN, "dense_2_feat_out": 2 * HIDDEN, "dense_3_feat_in": 2 * HIDDEN, "dense_3_feat_out": HIDDEN}
+GRANITE = {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.6, "logit_scale": 2.0}
 EMBEDS = {"pooling_type": 1, "attention.causal": False}
 
 ROWS: dict[str, Row] = {
@@ -161,6 +186,13 @@ ROWS: dict[str, Row] = {
     "ernie4_5": Row("ernie4_5"),
     "exaone": Row("exaone"),
     "exaone4-32b": Row("exaone4", WINDOW, pre_norms=False, post_norms=True, head_norms=1, layers=64),
+    "granite-4": Row("granite", {**GRANITE, "rope.scaling.finetuned": False}),
+    "granite-4-h": Row("granitehybrid", {**GRANITE, "rope.scaling.finetuned": False}, scanned=(0, 2, 3)),
+    "granite-4-h-moe": Row(
+        "granitehybrid",
+        {**GRANITE, "feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
+        scanned=(0, 1, 3), experts=True, shared=True,
+    ),
     "internlm2": Row("internlm2"),
     "mistral3": Row(
         "mistral3",
