@@ -1,6 +1,7 @@
 """Binding: every tensor claimed or named, shapes checked, rotary pairs made neighbours."""
 
 import tracemalloc
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -54,7 +55,9 @@ def test_every_tensor_of_every_model_is_read(case):
     wide = Gated if config.gated else Ungated
     parallel, sequential = [Qkv, Attend, wide, Residual, Residual], [Qkv, Attend, Residual, wide, Residual]
     if config.space is not None:
-        assert kinds == [Embed, *[Scan, Residual] * config.layers, Head]
+        scanned = [Scan, Residual, *([wide, Residual] if config.feed_forward[0] else [])]
+        by_layer = [sequential if heads else scanned for heads in config.kv_heads]
+        assert kinds == [Embed, *chain.from_iterable(by_layer), Head]
     elif config.mixture is None:  # of mixtures see test_bind_mixtures
         assert kinds == [Embed, *(parallel if config.parallel else sequential) * config.layers, Head]
     assert len(made.program.layers) == config.layers

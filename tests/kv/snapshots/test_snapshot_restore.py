@@ -14,7 +14,7 @@ from llamay.kv.snapshots import Folder, Shape, restore
 from llamay.tensor.batch import PAGE
 
 CONFTEST = Path(__file__).with_name("conftest.py")
-FULL, WINDOWED, STATES = "llama-gqa.f16", "gemma3.f16", "mamba2-g2.f32"
+FULL, WINDOWED, STATES, BOTH = "llama-gqa.f16", "gemma3.f16", "mamba2-g2.f32", "granite-4-h.f16"
 
 CHILD = """
 import importlib.util, pickle, sys
@@ -50,7 +50,7 @@ def test_pages_come_back_as_they_were(name, kv, length, machine, folder: Folder,
 
 @pytest.mark.parametrize(
     ("name", "kv"),
-    [(FULL, "f32"), (WINDOWED, "q8"), (STATES, "f32"), *(pytest.param(*pair, marks=pytest.mark.soak) for pair in ((FULL, "q8"), (WINDOWED, "f32")))],
+    [(FULL, "f32"), (WINDOWED, "q8"), (STATES, "f32"), (BOTH, "q8"), *(pytest.param(*pair, marks=pytest.mark.soak) for pair in ((FULL, "q8"), (WINDOWED, "f32")))],
 )
 def test_what_follows_has_the_same_bits_in_another_process(name, kv, machine, folder: Folder, tokens) -> None:
     """Also where the last page is partly filled, and where a window has passed pages."""
