@@ -107,6 +107,13 @@ def test_a_format_that_moves_too_much_is_red(gemma: Subject, monkeypatch: pytest
     assert rows[1].note.startswith("NOT SAFE with this file")
 
 
+def test_where_some_layers_have_a_state_less_has_to_move(models: Path) -> None:
+    for reading in subject(models, "granite-4-h.f16.gguf", "numpy"):
+        *formats, teeth = [check(reading) for _, check in cache_checks()]
+    assert all(row.green for row in (*formats, teeth))
+    assert [row.bound for row in formats] == [BOUND] * 3 and teeth.bound == BOUND / 4  # one layer of four has keys
+
+
 def test_formats_are_not_measured_where_all_is_state(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CHECKS", ())
     monkeypatch.setattr(run, "CONTEXT_CHECKS", ())
