@@ -144,6 +144,7 @@ class Config:
     mixture: Mixture | None = None
     latents: Latents | None = None
     space: StateSpace | None = None
+    single: bool = False
     unread_keys: tuple[str, ...] = ()  # keys of this architecture in the file that change nothing here
 
     @property

@@ -78,7 +78,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        feed_forward=(0,) * layers if whole else _widths(keys, layers, mixture),
+        feed_forward=(0,) * layers if whole else _widths(keys, layers, mixture, least=0 if row.single else 1),
         context=_context(keys),
         vocabulary=vocabulary,
         eps=_eps(row, keys),
@@ -118,6 +118,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         mixture=mixture,
         latents=latents,
         space=spaces,
+        single=row.single,
         unread_keys=keys.unread(),
     )
 
@@ -156,19 +157,20 @@ def _parallel(file: File, row: Architecture, keys: Keys) -> bool:
 def _eps(row: Architecture, keys: Keys) -> float:
     """What norms add to the mean square or the variance."""
     if row.norms == "rms":
+        keys.get("attention.layer_norm_epsilon")  # some writers give both; there is no layer norm here
         return keys.number("attention.layer_norm_rms_epsilon", 0.0, 1.0)
-    keys.get("attention.layer_norm_rms_epsilon")  # some writers give both; there is no RMS norm here
+    keys.get("attention.layer_norm_rms_epsilon")  # as there is no RMS norm here
     return keys.number("attention.layer_norm_epsilon", 0.0, 1.0)
 
 
-def _feed_forward(keys: Keys, layers: int) -> tuple[int, ...]:
-    return keys.integers("feed_forward_length", layers, 1, MOST_WIDTH)
+def _feed_forward(keys: Keys, layers: int, least: int = 1) -> tuple[int, ...]:
+    return keys.integers("feed_forward_length", layers, least, MOST_WIDTH)
 
 
-def _widths(keys: Keys, layers: int, mixture: Mixture | None) -> tuple[int, ...]:
-    """Of each layer's feed-forward, or of one expert."""
+def _widths(keys: Keys, layers: int, mixture: Mixture | None, least: int) -> tuple[int, ...]:
+    """Of each layer's feed-forward, or of one expert; `least` 0: some layers have none."""
     if mixture is None:
-        return _feed_forward(keys, layers)
+        return _feed_forward(keys, layers, least)
     dense = _feed_forward(keys, layers)[: mixture.dense] if mixture.dense else ()
     return dense + (mixture.width,) * (layers - len(dense))
 

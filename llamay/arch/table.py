@@ -55,6 +55,7 @@ class Architecture:
     latent: bool = False  # pages keep one row for all heads, of which keys and values are made
     scan: Scanned = ""  # a state space stands in place of both branches, whose channels or heads have their own steps
     hybrid: bool = False  # it stands in place of attention alone, in layers that have no heads of keys
+    single: bool = False  # a layer has one branch: attention where it has heads of keys, else what its width says
 
 
 ARCHITECTURES: tuple[Architecture, ...] = (
@@ -230,6 +231,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
     Architecture(names=("granitehybrid",), multipliers=True, experts="maybe", scan="heads", hybrid=True),
+    Architecture(
+        names=("nemotron_h",), gated=False, activation="relu_squared", roped=(False,), scan="heads", hybrid=True, single=True
+    ),
 )
 
 BY_NAME: dict[str, Architecture] = {name: row for row in ARCHITECTURES for name in row.names}

@@ -19,6 +19,7 @@ from llamay.tensor.program import (
     Floats,
     Gated,
     Head,
+    Layer,
     Linear,
     Matrix,
     Norm,
@@ -66,10 +67,19 @@ def bind_tensors(tensors: Mapping[str, Stored], config: Config, context: int | N
     operations: list[Operation] = [_embed(claims, config, table)]
     for layer in range(config.layers):
         operations += block.operations(layer)
+    if config.single:
+        operations = _counted(operations)
     operations.append(_pool(claims, config, config.pooling, none) if config.pooling else _head(claims, config, table))
     finish = _finish(claims, config) if config.pooling else Finish()
     program = Program(tuple(operations), config.hidden, config.vocabulary, config.context, ".long" if long else "")
     return Bound(program, claims.audit(), finish)
+
+
+def _counted(operations: list[Operation]) -> list[Operation]:
+    """The operations with the layers that have pages counted up, where others have none."""
+    paged = sorted({op.layer for op in operations if isinstance(op, Layer)})
+    places = {layer: place for place, layer in enumerate(paged)}
+    return [replace(op, layer=places[op.layer]) if isinstance(op, Layer | Attend) else op for op in operations]
 
 
 def head_order(heads: int, head_dim: int, rotated: int) -> Order:
@@ -190,10 +200,14 @@ class _Block:
         A state space stands in place of attention, or of both.
         """
         config, blk = self.config, f"blk.{layer}"
+        if config.single and (config.kv_heads[layer] or config.feed_forward[layer]):
+            norm = self._pre_norm(f"{blk}.attn_norm")
+            return self._attention(layer, norm) if config.kv_heads[layer] else self._feed_forward(layer, norm)
         if config.space is not None and not config.kv_heads[layer]:
             scan = space.block(self.claims, config, config.space, layer, self._pre_norm(f"{blk}.attn_norm"))
-            fed = self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}")) if config.feed_forward[layer] else []
-            return [*scan, *fed]
+            if not config.feed_forward[layer]:
+                return scan
+            return [*scan, *self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}"))]
         before, after = self._norms(blk)
         *attention, attended = self._attention(layer, before)
         *feed_forward, fed = self._feed_forward(layer, after)

@@ -50,6 +50,8 @@ class Row:
     layers: int = 4
     linears: bool = False  # behind the mean of a model that embeds
     scanned: tuple[int, ...] = ()  # layers with a state space in place of attention
+    fed: tuple[int, ...] | None = None  # layers that are a feed-forward and nothing else, where a layer has one branch
+    groups: int = 1  # of a state space
 
     @property
     def embeds(self) -> bool:
@@ -60,14 +62,16 @@ class Row:
         eps = "attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon"
         own = {
             "context_length": 128, "embedding_length": HIDDEN, "block_count": self.layers, "feed_forward_length": WIDTH,
-            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in self.scanned else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
+            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in (*self.scanned, *(self.fed or ())) else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
             "rope.freq_base": 10000.0, "rope.dimension_count": HEAD_DIM, "vocab_size": VOCABULARY,
         }  # fmt: skip
         if self.scanned:
             own |= {
                 "ssm.conv_kernel": 4, "ssm.inner_size": INNER, "ssm.state_size": STATES, "ssm.time_step_rank": STEPS,
-                "ssm.group_count": 1,
+                "ssm.group_count": self.groups,
             }  # fmt: skip
+        if self.fed is not None:
+            own["feed_forward_length"] = [WIDTH if layer in self.fed else 0 for layer in range(self.layers)]
         if self.experts:
             own |= {"expert_count": EXPERTS, "expert_used_count": USED, "expert_feed_forward_length": 32}
         named = {f"{self.architecture}.{key}": value for key, value in {**own, **self.keys}.items()}
@@ -99,14 +103,16 @@ class Row:
     def _block(self, blk: str, layer: int) -> Iterator[Any]:
         if self.pre_norms:
             yield from self._norm(f"{blk}.attn_norm")
-            yield from self._norm(f"{blk}.{self.ffn_norm}")
+            yield from self._norm(f"{blk}.{self.ffn_norm}") if self.fed is None else ()
         if self.post_norms:
             yield from self._norm(f"{blk}.post_attention_norm")
             yield from self._norm(f"{blk}.post_ffw_norm")
         if layer in self.scanned:
             yield from self._scan(blk)
-        else:
+        elif layer not in (self.fed or ()):
             yield from self._attention(blk)
+        if self.fed is not None and layer not in self.fed:
+            return
         if not self.experts or layer < self.dense:
             for part in ("gate", "up") if self.gated and not self.fused_gate else ("up",):
                 yield from self._linear(f"{blk}.ffn_{part}", WIDTH * (1 + self.fused_gate), HIDDEN)
@@ -131,14 +137,14 @@ class Row:
         yield from self._linear(f"{blk}.attn_output", HIDDEN, q)
 
     def _scan(self, blk: str) -> Iterator[Any]:
-        convolved = INNER + 2 * STATES
+        convolved = INNER + 2 * STATES * self.groups
         yield matrix(f"{blk}.ssm_in", INNER + convolved + STEPS, HIDDEN)
         yield matrix(f"{blk}.ssm_conv1d", convolved, 4)
         yield vector(f"{blk}.ssm_conv1d.bias", convolved)
         yield vector(f"{blk}.ssm_dt.bias", STEPS)
         yield vector(f"{blk}.ssm_a", STEPS, -1.0, (1, STEPS))
         yield vector(f"{blk}.ssm_d", STEPS, 1.0, (1, STEPS))
-        yield vector(f"{blk}.ssm_norm.weight", INNER, 1.0, (INNER, 1))
+        yield vector(f"{blk}.ssm_norm.weight", INNER, 1.0, (INNER // self.groups, self.groups))
         yield matrix(f"{blk}.ssm_out", HIDDEN, INNER)
 
 
@@ -200,6 +206,7 @@ ROWS: dict[str, Row] = {
     ),
     "mistral3-half": Row("mistral3", {**YARN, "rope.scaling.yarn_log_multiplier": 0.5}),
     "pangu-embedded": Row("pangu-embedded", biases=(*QKV, "attn_output")),
+    "nemotron_h": Row("nemotron_h", {"attention.layer_norm_epsilon": 1e-3}, gated=False, scanned=(0, 2, 5), fed=(1, 4), layers=6, groups=2),
     "olmo3": Row("olmo2", {**WINDOW, **YARN}, pre_norms=False, post_norms=True, head_norms=HEADS),
     "orion": Row("orion", layer_norms=True),
     "qwen2vl": Row("qwen2vl", {"rope.dimension_sections": [2, 3, 3, 0], "attention.layer_norm_rms_epsilon": 0.0}, biases=QKV),
