@@ -39,7 +39,7 @@ def serve(
     site = Site(models, configuration, journal=log.Journal(to_stderr, configuration.log))
     with contextlib.ExitStack() as ending:
         ending.callback(models.close)
-        models.check()  # whoever starts it is there to read it; a client would only hear that nothing works
+        models.check(configuration.embed, configuration.rerank)  # who starts it can mend it; clients only hear of it
         listening = listen(site)
         with _signals(site, listening, note):
             note(banner.text(site, listening.port))

@@ -70,12 +70,13 @@ class Models:
         found = self._installed(name)
         return Served(str(found.name), self.store.file(found), found)
 
-    def check(self) -> None:
-        """Raises what will be wrong with every request: with the model that was named at the start, as far as its language tells,
-        and NoAdapter where one was asked for that is not there.
+    def check(self, *others: str) -> None:
+        """Raises what will be wrong with every request: with the model that was named at the start and `others` by their names, as
+        far as their languages tell, and NoAdapter where one was asked for that is not there.
         """
-        if self._default is not None:
-            self.language(self._default)
+        named = [] if self._default is None else [self._default]
+        for served in (*named, *(self.served(name) for name in others if name)):
+            self.language(served)
         if self.settings.backend.startswith("webgpu") or (self.settings.backend == "auto" and self.settings.require_webgpu):
             devices.choose(self.settings)
 

@@ -42,6 +42,15 @@ def test_an_adapter_that_is_not_there_ends_the_server_at_once(capsys: pytest.Cap
         assert "no adapter is called 'no such adapter'; there is" in told and adapter.name in told and "http" not in told
 
 
+@pytest.mark.parametrize("flag", ["-embed", "-rerank"])
+def test_an_encoder_that_is_not_installed_ends_the_server_at_once(
+    flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMAY_MODELS", str(tmp_path))
+    assert cli.main(["serve", str(TINY), flag, "bert", "-addr", "127.0.0.1:0"]) == 4
+    assert "model 'bert' is not installed; there is: llama-gqa.f16" in capsys.readouterr().err
+
+
 def test_a_model_of_less_is_told_once_in_the_journal_and_in_every_answer(
     serving: Any, tmp_path: Path, until: Callable[..., None]
 ) -> None:
