@@ -69,7 +69,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         head_dim, key_dim, kv_heads = latents.row, latents.own + latents.turned, (1,) * layers
     windows = _windows(row, keys, layers)
     keys.get("tensor_data_layout")  # says how the writer laid out what the names and shapes already say
-    mixture = _mixture(row, keys, layers)
+    mixture = _mixture(file, row, keys, layers)
     wide = layers == row.wide_layers
     return Config(
         architecture=keys.prefix,
@@ -84,7 +84,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         eps=_eps(row, keys),
         rotary=(None,) * layers if whole else _rotary(file, row, keys, windows, head_dim),
         windows=windows,
-        pairs=row.pairs,
+        pairs="halves" if _sections(keys) else row.pairs,
         activation=row.activation,
         head_norms=row.head_norms,
         whole_norms=row.whole_norms,
@@ -107,7 +107,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         embedding_scale=_multiplier(row, keys, "embedding_scale", math.sqrt(hidden) if row.scaled_embedding else 1.0),
         residual_scale=_multiplier(row, keys, "residual_scale", 1.0),
         logit_scale=_logit_scale(row, keys),
-        attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, default=0.0) if row.softcaps else 0.0,
+        attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, default=0.0) if row.softcaps == "both" else 0.0,
         both_ways=row.both_ways,
         after_norms=row.after_norms,
         kinds=row.kinds,
@@ -154,6 +154,12 @@ def _parallel(file: File, row: Architecture, keys: Keys) -> bool:
     return row.parallel == "always"
 
 
+def _sections(keys: Keys) -> bool:
+    """Whether sections of the pairs turn by where a part of a picture is.  Text has one position, and turns as without."""
+    time, height, _, _ = keys.integers("rope.dimension_sections", 4, 0, MOST_HEAD_DIM, default=(0,) * 4)
+    return time > 0 and height > 0
+
+
 def _eps(row: Architecture, keys: Keys) -> float:
     """What norms add to the mean square or the variance."""
     if row.norms == "rms":
@@ -175,7 +181,7 @@ def _widths(keys: Keys, layers: int, mixture: Mixture | None, least: int) -> tup
     return dense + (mixture.width,) * (layers - len(dense))
 
 
-def _mixture(row: Architecture, keys: Keys, layers: int) -> Mixture | None:
+def _mixture(file: File, row: Architecture, keys: Keys, layers: int) -> Mixture | None:
     """The experts of a file that has some; None for a dense one."""
     least = 1 if row.experts == "always" else 0
     count = keys.integer("expert_count", least, MOST_EXPERTS, default=None if least else 0)
@@ -190,7 +196,9 @@ def _mixture(row: Architecture, keys: Keys, layers: int) -> Mixture | None:
     if count * layers > MOST_OF_ALL_LAYERS:
         raise MalformedFile(f"{count} experts in each of {layers} layers, expected at most {MOST_OF_ALL_LAYERS} in all")
     keys.get("feed_forward_length")  # of layers without experts, or theirs where nothing else is said
-    gating = keys.integer("expert_gating_func", 0, 3, default=0)  # 0: the architecture's own, 3: softmax of the chosen
+    gating = keys.integer("expert_gating_func", 0, 3, default=0)  # 0: not told, 3: softmax of the chosen
+    if not gating and f"blk.{layers - 1}.exp_probs_b.bias" in file.tensors:
+        gating = 2  # a bias that only chooses goes with sigmoids; the first files of GLM-4.7-Flash say no more
     used = keys.integer("expert_used_count", 1, min(count, MOST_USED))
     width = keys.integer("expert_feed_forward_length", 0, MOST_WIDTH, default=0) or _feed_forward(keys, layers)[0]
     shared = keys.integer("expert_shared_feed_forward_length", 0, MOST_WIDTH, default=0)
@@ -221,10 +229,12 @@ def _groups(keys: Keys, count: int, used: int) -> tuple[int, int]:
 
 
 def _layers(file: File, keys: Keys) -> int:
-    layers = keys.integer("block_count", 1, MOST_LAYERS)
+    """Of the network; those that some files have behind them, which draft further tokens, stay unread."""
+    blocks = keys.integer("block_count", 1, MOST_LAYERS)
+    layers = blocks - keys.integer("nextn_predict_layers", 0, blocks - 1, default=0)
     last = f"blk.{layers - 1}."
     if not any(name.startswith(last) for name in file.tensors):
-        raise MalformedFile(f"{keys.prefix}.block_count is {layers}, but the file has no tensor {last}*")
+        raise MalformedFile(f"{keys.prefix}.block_count is {blocks}, but the file has no tensor {last}*")
     return layers
 
 

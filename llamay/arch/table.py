@@ -11,6 +11,7 @@ Norms = Literal["rms", "layer"]
 Parallel = Literal["never", "always", "stated", "one norm"]
 Experts = Literal["never", "maybe", "always"]
 Scanned = Literal["", "channels", "heads"]
+Softcaps = Literal["", "logits", "both"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Architecture:
     pre_norms: bool = True  # a norm of what each branch reads
     post_norms: bool = False  # a norm of each branch before it is added
     scaled_embedding: bool = False  # embeddings times sqrt(hidden)
-    softcaps: bool = False  # attention and final logits may be capped
+    softcaps: Softcaps = ""  # final logits may be capped, or these and attention's
     parallel: Parallel = "never"  # when both branches read the same h: where the key says so, or a block has one norm
     gated: bool = True  # the feed-forward branch has a gate
     learned_positions: bool = False  # a vector for each position is added to the embedding
@@ -70,7 +71,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         activation="gelu_tanh",
         scaled_embedding=True,
         post_norms=True,
-        softcaps=True,
+        softcaps="both",
         sliding=(True, False),
         window=4096,
         wide_layers=46,
@@ -82,6 +83,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         scaled_embedding=True,
         post_norms=True,
         head_norms=True,
+        softcaps="logits",
         sliding=(True, True, True, True, True, False),
         sliding_rope=True,
         sliding_base=10000.0,
@@ -94,6 +96,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         scaled_embedding=True,
         post_norms=True,
         head_norms=True,
+        softcaps="logits",
         sliding=(True, True, True, True, True, False),
         sliding_rope=True,
         sliding_base=10000.0,
@@ -227,7 +230,13 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         whole_ramp=False,
     ),
     Architecture(names=("deepseek",), experts="maybe", normalised=False),
-    Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
+    Architecture(
+        names=("deepseek2",),
+        latent=True,
+        experts="maybe",
+        normalised=False,
+        foreign={"attention.temperature_scale": "attention that sharpens with the position, as Mistral Large 3 has it"},
+    ),
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
     Architecture(names=("granitehybrid",), multipliers=True, experts="maybe", scan="heads", hybrid=True),

@@ -64,8 +64,8 @@ class Shape:
             tied=self.tied,
             attention_scale=self.head_dim**-0.5,
             embedding_scale=self.hidden**0.5 if row.scaled_embedding else 1.0,
-            attention_softcap=50.0 if row.softcaps else 0.0,
-            final_softcap=30.0 if row.softcaps else 0.0,
+            attention_softcap=50.0 if row.softcaps == "both" else 0.0,
+            final_softcap=30.0 if row.softcaps == "both" else 0.0,
             mixture=self._mixture(row.normalised) if self.experts else None,
         )
 
