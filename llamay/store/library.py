@@ -250,7 +250,11 @@ class Store:
 
     def _names(self) -> list[ModelName]:
         found = []
-        for path in sorted(self.manifests.glob("*/*/*/*")):
+        try:
+            paths = sorted(self.manifests.glob("*/*/*/*"))
+        except PermissionError as error:
+            raise StoreError(f"{self.manifests} cannot be read: {error.strerror}; LLAMAY_MODELS names another folder") from error
+        for path in paths:
             host, namespace, name, tag = path.relative_to(self.manifests).parts
             with contextlib.suppress(UsageError):  # not a file of ours
                 found.append(names.check(ModelName(host.replace("+", ":"), namespace, name, tag)))

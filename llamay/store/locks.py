@@ -27,7 +27,10 @@ class Lock:
     def try_acquire(self) -> bool:
         """Takes the lock if nobody holds it."""
         while True:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+            try:
+                file = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o644)
+            except PermissionError as error:
+                raise StoreError(f"{self.path} cannot be written: {error.strerror}; {self._variable} names another folder") from error
             try:
                 taken = _try_lock(file)
             except OSError as error:

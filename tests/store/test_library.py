@@ -247,6 +247,18 @@ def test_a_folder_that_cannot_be_made_says_which_variable_moves_it(tmp_path) -> 
         Store(tmp_path / "file" / "models").put_bytes(b"x")
 
 
+def test_a_folder_of_somebody_else_says_which_variable_names_another(kit, tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*given: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="manifests cannot be read: Permission denied; LLAMAY_MODELS"):
+        patched.setattr(type(kit.store.root), "glob", refuses)
+        kit.store.survey()
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="lock cannot be written: Permission denied; LLAMAY_MODELS"):
+        patched.setattr(os, "open", refuses)
+        kit.store.remove(tiny)
+
+
 def test_names_that_differ_in_case_are_one_model(kit) -> None:
     for seed, tag in enumerate(("Q4_K_M", "q4_k_m")):
         kit.server.hub("owner/repo", {"M-Q4_K_M.gguf": kit.gguf(seed=seed)})

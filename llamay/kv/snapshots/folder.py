@@ -64,7 +64,11 @@ class Folder:
         """Every saved context, and every manifest that cannot be read."""
         contexts: list[Saved] = []
         broken: list[tuple[Path, str]] = []
-        for path in sorted(self.saved.glob("[0-9a-f]*")):
+        try:
+            paths = sorted(self.saved.glob("[0-9a-f]*"))
+        except PermissionError as error:
+            raise ContextFileError(f"{self.saved} cannot be read: {error.strerror}; {VARIABLE} names another folder") from error
+        for path in paths:
             try:
                 contexts.append(self._read(path))
             except FileNotFoundError:

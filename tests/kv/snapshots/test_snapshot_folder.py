@@ -77,6 +77,15 @@ def test_what_is_saved_is_listed_newest_first_with_its_tags(machine, folder: Fol
     assert abs(found.created - time.time()) < 60
 
 
+def test_a_folder_of_somebody_else_says_which_variable_names_another(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*given: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(type(folder.saved), "glob", refuses)
+    with pytest.raises(ContextFileError, match="saved cannot be read: Permission denied; LLAMAY_CONTEXTS"):
+        folder.survey()
+
+
 def test_a_name_nobody_saved_is_told_with_those_near(machine, folder: Folder, tokens) -> None:
     with pytest.raises(NoSuchContext, match="none is"):
         folder.find("other")
