@@ -15,6 +15,7 @@ _NUMBERS = {"int": "a whole number", "float": "a number"}
 _NO_NUMBER = re.compile(r"^(-[\w-]+)\S*: invalid (int|float) value: (.*)$", re.DOTALL)
 _NO_CHOICE = re.compile(r"^(\S+): invalid choice: (.*) \(choose from (.*)\)$", re.DOTALL)
 _TOO_MANY = re.compile(r"^unrecognized arguments: (?:-- )?(.*)$", re.DOTALL)
+_MISSING = re.compile(r"^the following arguments are required: (.*)$")
 _BOTH = re.compile(r"(?<=\w)/--?[\w/-]+(?=:)")  # the other spellings of a flag
 
 KV_WORDS = "f32 (exact), f16, vq8 (8-bit values), q8 (both)"
@@ -48,8 +49,16 @@ class Parser(argparse.ArgumentParser):
         """Turns argparse's complaint into a UsageError, which the frame prints."""
         said = _NO_NUMBER.sub(lambda found: f"{found[1]} is {found[3]}; expected {_NUMBERS[found[2]]}", message.removeprefix("argument "))
         said = _NO_CHOICE.sub(lambda found: f"{found[1]} is {found[2]}; it may be {_or(found[3])}", _BOTH.sub("", said))
+        said = _MISSING.sub(self._wanted, said)
         said = _TOO_MANY.sub(lambda found: f"there is no place for {found[1]!r}", said)
         raise UsageError(f"{said} (see `{self.prog} -help`)")
+
+    def _wanted(self, found: re.Match[str]) -> str:
+        """What is missing, and what it may be where that is a choice."""
+        first = found[1].split(", ")[0]
+        choices = next((action.choices for action in self.positionals() if first in (action.metavar, action.dest)), None)
+        may = f"; it may be {_or(', '.join(map(str, choices)))}" if choices else ""
+        return f"{found[1]} is missing{may}"
 
     def flags(self) -> list[argparse.Action]:
         """The registered flags, in the order of registration."""

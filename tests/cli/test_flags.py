@@ -66,6 +66,16 @@ def test_too_many_words_are_refused() -> None:
         made.parse(["one", "extra"])
 
 
+def test_a_word_that_is_missing_is_named_with_what_it_may_be() -> None:
+    made = Parser("llamay x")
+    argument(made, "action", metavar="ACTION", choices=("list", "show"))
+    argument(made, "source", metavar="SOURCE")
+    with pytest.raises(UsageError, match=r"^SOURCE is missing \(see"):
+        made.parse(["list"])
+    with pytest.raises(UsageError, match=r"^ACTION, SOURCE is missing; it may be list or show"):
+        made.parse([])
+
+
 @given(st.lists(st.text(max_size=8), max_size=5))
 def test_no_words_can_crash_it(words: list[str]) -> None:
     try:
