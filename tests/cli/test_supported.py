@@ -26,7 +26,8 @@ def test_every_row_is_there(llamay: Run, capsys: Captured) -> None:
     (gemma2,) = (row for row in rows if "gemma2" in row["names"])
     assert {"post norms", "sliding: x-", "window: 4096"} <= set(gemma2["differs"])
     (olmo2,) = (row for row in rows if "olmo2" in row["names"])
-    assert "pre norms: no" in olmo2["differs"] and "OLMo 3" in olmo2["refused"][0]
+    (mpt,) = (row for row in rows if "mpt" in row["names"])
+    assert "pre norms: no" in olmo2["differs"] and "learned positions" in mpt["refused"]
     assert {row["model"] for row in found["tokenizers"]} >= {"gpt2", "llama"}
     assert found["tokenizers"][0]["pre"] == sorted(PRETOKENIZERS)
 
@@ -37,4 +38,4 @@ def test_the_page(llamay: Run, capsys: Captured) -> None:
     titles = [line for line in page if line and not line.startswith(" ")]
     assert titles == ["types", "architectures", "tokenizers"]
     assert "  MXFP4    39      32 in 17 bytes    4.25           yes    yes" in page
-    assert any(line.split() == ["llama,", "mistral,", "azmx", "experts:", "maybe"] for line in page)
+    assert any(line.startswith("  llama, mistral, ") and line.endswith(" experts: maybe") for line in page)
