@@ -71,6 +71,8 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
     keys.get("tensor_data_layout")  # says how the writer laid out what the names and shapes already say
     mixture = _mixture(file, row, keys, layers)
     wide = layers == row.wide_layers
+    plain = {"embedding_scale": math.sqrt(hidden) if row.scaled_embedding else 1.0, "residual_scale": 1.0, "logit_scale": 1.0}
+    plain |= {key: scale(layers, hidden) for key, scale in row.scales.items()}
     return Config(
         architecture=keys.prefix,
         layers=layers,
@@ -104,9 +106,9 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         tied="output.weight" not in file.tensors,
         attention_scale=_multiplier(row, keys, "attention.scale", (hidden / heads[0] if wide else key_dim) ** -0.5)
         * (latent.longer(keys) if row.latent else 1.0),
-        embedding_scale=_multiplier(row, keys, "embedding_scale", math.sqrt(hidden) if row.scaled_embedding else 1.0),
-        residual_scale=_multiplier(row, keys, "residual_scale", 1.0),
-        logit_scale=_logit_scale(row, keys),
+        embedding_scale=_multiplier(row, keys, "embedding_scale", plain["embedding_scale"]),
+        residual_scale=_multiplier(row, keys, "residual_scale", plain["residual_scale"]),
+        logit_scale=_logit_scale(row, keys, plain["logit_scale"]),
         attention_softcap=keys.number("attn_logit_softcapping", 0.0, 1e6, default=0.0) if row.softcaps == "both" else 0.0,
         both_ways=row.both_ways,
         after_norms=row.after_norms,
@@ -138,10 +140,10 @@ def _multiplier(row: Architecture, keys: Keys, key: str, plain: float) -> float:
     return keys.number(key, 1e-6, 1e6, default=plain) if row.multipliers else plain
 
 
-def _logit_scale(row: Architecture, keys: Keys) -> float:
+def _logit_scale(row: Architecture, keys: Keys, plain: float) -> float:
     if row.scaled_logits:
-        return keys.number("logit_scale", 1e-6, 1e6, default=1.0)
-    return 1.0 / _multiplier(row, keys, "logit_scale", 1.0)
+        return keys.number("logit_scale", 1e-6, 1e6, default=plain)
+    return 1.0 / _multiplier(row, keys, "logit_scale", plain)
 
 
 def _parallel(file: File, row: Architecture, keys: Keys) -> bool:

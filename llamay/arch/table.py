@@ -1,6 +1,6 @@
 """The table of architectures: each row says in data how one family differs from the plain llama block."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,6 +44,7 @@ class Architecture:
     foreign: Mapping[str, str] = field(default_factory=dict)  # tensors or keys of what llamay does not run, by its name
     fused_gate: bool = False  # gate lies above up in ffn_up where the file has no ffn_gate
     multipliers: bool = False  # the file scales embeddings, attention and branches, and divides the logits
+    scales: Mapping[str, Callable[[int, int], float]] = field(default_factory=dict)  # of (layers, hidden), where it says none
     scaled_logits: bool = False  # the file scales the logits
     both_ways: bool = False  # a position sees all of its text, which becomes a vector
     after_norms: bool = False  # a norm of h behind each branch that was added to it
@@ -106,6 +107,15 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("eurobert",), pairs="halves", both_ways=True),
     Architecture(names=("smollm3",), roped=(True, True, True, False)),
     Architecture(names=("granite",), multipliers=True),
+    Architecture(
+        names=("minicpm",),
+        multipliers=True,
+        scales={
+            "embedding_scale": lambda layers, hidden: 12.0,
+            "residual_scale": lambda layers, hidden: 1.4 / layers**0.5,
+            "logit_scale": lambda layers, hidden: hidden / 256,
+        },
+    ),
     Architecture(names=("phi3",), pairs="halves", sliding=(True,), fused_gate=True),
     Architecture(
         names=("olmo2",),
@@ -228,6 +238,14 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         ffn_norm="post_attention_norm",
         sinks=True,
         whole_ramp=False,
+    ),
+    Architecture(names=("dots1", "bailingmoe2"), pairs="halves", head_norms=True, experts="always"),
+    Architecture(
+        names=("glm4moe",),
+        pairs="halves",
+        experts="always",
+        ffn_norm="post_attention_norm",
+        foreign={"blk.0.attn_q_norm.weight": "norms of queries and keys, as the largest have them"},
     ),
     Architecture(names=("deepseek",), experts="maybe", normalised=False),
     Architecture(

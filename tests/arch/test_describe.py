@@ -203,6 +203,19 @@ def test_larger_relatives_have_windows(name):
     assert described(architecture=name, attention__sliding_window=0).windows == (0, 0)
 
 
+def test_minicpm_has_scales_of_its_own_where_its_file_says_none():
+    config = described(architecture="minicpm")
+    assert (config.embedding_scale, config.residual_scale) == (12, 1.4 / 2**0.5)
+    assert config.logit_scale == 256 / config.hidden  # as the model's own code has it; llama.cpp takes the inverse
+    assert described(architecture="minicpm", logit_scale=2.0).logit_scale == 0.5
+
+
+def test_layers_that_guess_further_tokens_take_no_part():
+    assert described(nextn_predict_layers=1).layers == 1
+    with pytest.raises(MalformedFile, match="nextn_predict_layers"):
+        described(nextn_predict_layers=2)
+
+
 def test_granite_takes_its_scales_from_the_file_and_llama_does_not():
     scales = {"attention__scale": 0.2, "embedding_scale": 4.0, "residual_scale": 0.6, "logit_scale": 2.0}
     config = described(architecture="granite", **scales)

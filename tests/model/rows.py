@@ -47,6 +47,7 @@ class Row:
     experts: bool = False
     shared: bool = False  # experts that all tokens use
     dense: int = 0  # first layers without experts
+    choice_bias: bool = False  # of the sigmoids by which experts are chosen
     layers: int = 4
     linears: bool = False  # behind the mean of a model that embeds
     scanned: tuple[int, ...] = ()  # layers with a state space in place of attention
@@ -119,6 +120,8 @@ class Row:
             yield from self._linear(f"{blk}.ffn_down", HIDDEN, WIDTH)
             return
         yield matrix(f"{blk}.ffn_gate_inp", EXPERTS, HIDDEN)
+        if self.choice_bias:
+            yield vector(f"{blk}.exp_probs_b.bias", EXPERTS)
         for part, rows, columns in (("gate", 32, HIDDEN), ("up", 32, HIDDEN), ("down", HIDDEN, 32)):
             yield matrix(f"{blk}.ffn_{part}_exps", rows, columns, count=EXPERTS)
             if self.shared:
@@ -171,6 +174,7 @@ YARN = {
 }  # fmt: skip
 QKV = ("attn_q", "attn_k", "attn_v")
 ALL = (*QKV, "attn_qkv", "attn_output", "ffn_up", "ffn_down")
+SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True}
 DEEPSEEK = {"expert_shared_count": 1, "leading_dense_block_count": 1, "expert_weights_scale": 1.0}
 
 LINEARS = {"dense_2_feat_in": HIDDEN, "dense_2_feat_out": 2 * HIDDEN, "dense_3_feat_in": 2 * HIDDEN, "dense_3_feat_out": HIDDEN}
@@ -189,6 +193,17 @@ ROWS: dict[str, Row] = {
     "arcee": Row("arcee", gated=False),
     "codeshell": Row("codeshell", layer_norms=True, gated=False, fused=True, biases=ALL),
     "deepseek": Row("deepseek", DEEPSEEK, experts=True, shared=True, dense=1),
+    "bailingmoe2": Row(
+        "bailingmoe2", {**SIGMOID, **DEEPSEEK, "rope.dimension_count": 8}, fused=True, head_norms=1, experts=True, shared=True,
+        dense=1, choice_bias=True,
+    ),
+    "dots1": Row("dots1", {**SIGMOID, **DEEPSEEK}, head_norms=1, kv_heads=HEADS, experts=True, shared=True, dense=1, choice_bias=True),
+    "glm4moe": Row(
+        "glm4moe", {**SIGMOID, **DEEPSEEK, "rope.dimension_count": 8}, biases=QKV, ffn_norm="post_attention_norm", experts=True,
+        shared=True, dense=1, choice_bias=True,
+    ),
+    "minicpm": Row("minicpm", {"logit_scale": 2.0}),
+    "minicpm-stated": Row("minicpm", {"embedding_scale": 3.0, "residual_scale": 0.6, "logit_scale": 2.0}),
     "ernie4_5": Row("ernie4_5"),
     "exaone": Row("exaone"),
     "exaone4-32b": Row("exaone4", WINDOW, pre_norms=False, post_norms=True, head_norms=1, layers=64),
