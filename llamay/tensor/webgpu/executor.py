@@ -71,7 +71,6 @@ class WebGPUExecutor:
         self.name = device.name
         self.notes: tuple[str, ...] = ()  # what the person should know of how it was opened
         self.tuning = defaults(device.launch)  # or what was measured, and is in the launch already
-        self.numerics = f"{device.launch.numerics}.{kv}{program.reading}"
         self._height = max(device.launch.tokens)  # rows that the largest workgroups do together
         rows = -(-rows // self._height) * self._height
         widest = max(1, mixture.widest(program), latent.widest(program), scan.widest(program))
@@ -83,6 +82,7 @@ class WebGPUExecutor:
         if loaded is None:
             budget.check(device, budget.need(device, *parts), budget.have(device.adapter, allowed), pages * PAGE)
         self.memory = Memory(device, *parts, loaded)
+        self.numerics = f"{device.launch.numerics}{'.recast' if self.memory.recast else ''}.{kv}{program.reading}"
         self.window_pages = window_pages if self.memory.windowed else 0
         self.slots = self.memory.slots
         self.movers = tuple(PageMover(device, self.memory, group) for group in range(2 if self.window_pages else 1))

@@ -37,8 +37,8 @@ class Launch:
 
     @property
     def numerics(self) -> str:
-        """Id of the summation order; results of equal ids are equal bit for bit on one adapter."""
-        return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}{'.recast' if self.recast else ''}"
+        """Id of the summation order; results of equal ids are equal bit for bit on one adapter, where matrices lie alike."""
+        return f"llamay-1.{self.reduce}.k{self.tile.k_lanes}.a{self.attention_lanes}"
 
     def format(self, type: TensorType) -> Format:
         """How matrices of the type lie on the device."""

@@ -28,7 +28,7 @@ from llamay.tensor.program import (
 )
 from llamay.tensor.webgpu import latent, scan, weights
 from llamay.tensor.webgpu.device import Device
-from llamay.tensor.webgpu.formats import padded
+from llamay.tensor.webgpu.formats import RECAST, padded
 from llamay.tensor.webgpu.launch import SPLIT
 from llamay.tensor.webgpu.mixture import Pairs
 from llamay.tensor.webgpu.state import SLOTS, StateLayout
@@ -99,6 +99,8 @@ class Memory:
         else:
             self._streams = loaded._streams
         self.weight_bytes = sum(s.memory.size for streams in self._streams.values() for s in streams)
+        formats = {stream.format.name for streams in self._streams.values() for stream in streams}
+        self.recast = bool(formats & {format.name for format in RECAST.values()})  # some lie as nowhere but on software adapters
         self._work()
         before = device.allocated
         self.windowed = program.windowed if window_pages else frozenset[int]()  # layers whose pages are those of the window group
