@@ -6,7 +6,7 @@
 @group(0) @binding(0) var<uniform> dims: Dims;
 @group(0) @binding(1) var<storage, read> qkv: array<vec4<f32>>;         // [token, rows / 4]
 //% if head_norms
-@group(0) @binding(2) var<storage, read> norms: array<vec4<f32>>;       // ${"[2, head_dim / 4]: q's, k's" if head_norms == "each" else "q's [heads, head_dim / 4], k's [kv_heads, head_dim / 4]"}${", then both biases" if head_norms == "whole"}
+@group(0) @binding(2) var<storage, read> norms: array<vec4<f32>>;       // ${"[2, head_dim / 4]: q's, k's" if head_norms in ("each", "late") else "q's [heads, head_dim / 4], k's [kv_heads, head_dim / 4]"}${", then both biases" if head_norms == "whole"}
 //% endif
 @group(0) @binding(4) var<storage, read> state: array<u32>;
 @group(0) @binding(5) var<storage, read> turns: array<vec2<f32>>;       // [position, pair] (cos, sin)
@@ -61,6 +61,9 @@ fn rope_store(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation
 select((qkv[at + ${d}] - mean) * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
 //% elif head_norms == "whole"
 select(fma((qkv[at + ${d}] - mean) * norm, norms[weights_at + ${d}], norms[biases_at + ${d}]), qkv[at + ${d}], is_v)
+//% elif head_norms == "late"
+//# rope turns a head and leaves its length, so what it is divided by is known before; the weights come after it
+select(qkv[at + ${d}] * norm, qkv[at + ${d}], is_v)
 //% elif head_norms
 select(qkv[at + ${d}] * norm * norms[weights_at + ${d}], qkv[at + ${d}], is_v)
 //% else
@@ -77,7 +80,7 @@ qkv[at + ${d}]
     for (var d = lane; d < d4; d += ${S}u) {
       let v = ${head_value("d")};
 //% if key_format == "q8"
-      let m = abs(select(turned(v, position, d * 4u), v, is_v));
+      let m = abs(select(turned(v, position, d * 4u)${" * norms[d4 + d]" if head_norms == "late"}, v, is_v));
 //% else
       let m = abs(v);
 //% endif

@@ -123,6 +123,7 @@ class Config:
     tied: bool  # the output matrix is the embedding table
     attention_scale: float
     norms: Norms = "rms"
+    late_norms: bool = False
     own_head_norms: bool = False
     post_norm_qk: bool = False
     parallel: bool = False

@@ -94,6 +94,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         post_norms=row.post_norms,
         fused_gate=row.fused_gate,
         norms=row.norms,
+        late_norms=row.late_norms,
         own_head_norms=row.own_head_norms,
         post_norm_qk=row.post_norm_qk,
         parallel=_parallel(file, row, keys),

@@ -23,6 +23,7 @@ class Architecture:
     activation: Activation = "silu"
     norms: Norms = "rms"  # what a norm of h is; layer norms have a bias where the file has one
     head_norms: bool = False  # an RMS norm of each head of q and k before rope
+    late_norms: bool = False  # head norms come after rope
     own_head_norms: bool = False  # a layer norm of each head of q and k with its own weights, where the file has them
     whole_norms: bool = False  # an RMS norm of all heads of q together, and of k, before rope
     post_norm_qk: bool = False  # the file may have layer norms of all heads of q and of k, with them up above gate, and attn_norm_2
@@ -135,6 +136,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         sliding=(True, True, True, False),
         roped="sliding",
     ),
+    Architecture(names=("hunyuan-dense",), pairs="halves", head_norms=True, late_norms=True),
     Architecture(names=("seed_oss",), pairs="halves", ffn_norm="post_attention_norm"),
     Architecture(names=("arcee",), gated=False, activation="relu_squared"),
     Architecture(names=("chatglm",), fused_gate=True),

@@ -234,6 +234,8 @@ class _Block:
             return latent.attention(self.claims, config, config.latents, layer, norm, rope)
         heads, kv_heads, head_dim = config.heads[layer], config.kv_heads[layer], config.head_dim
         blk = f"blk.{layer}"
+        if config.late_norms and rope is not None and rope.magnitude != 1:
+            raise Unsupported(f"this {config.architecture} file scales its rope, before norms of heads; without that {config.architecture} runs")
         qkv = Qkv(
             layer=layer,
             norm=norm,
@@ -245,6 +247,7 @@ class _Block:
             rope=rope,
             q_norm=self._head_norm(layer, heads, f"{blk}.attn_q_norm"),
             k_norm=self._head_norm(layer, kv_heads, f"{blk}.attn_k_norm"),
+            late=config.late_norms,
         )
         bias = slopes(heads, config.alibi) if config.alibi else None
         sinks = self.claims.vector(f"{blk}.attn_sinks.weight", heads) if config.sinks else None

@@ -1,6 +1,7 @@
 """rope_store.wgsl: norms of heads, rope, and keys and values into pages of every cache format."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_a_layer_norm_of_all_heads_by_hand(lab, pool, variant):
     assert pages.read("values", "f32", values)[0, slots].tolist() == [[100, 0, 0, 1]]
 
 
-@pytest.mark.parametrize("normed", ["", "each head", "all heads", "layer", "layer of all heads"])
+@pytest.mark.parametrize("normed", ["", "each head", "each head after rope", "all heads", "layer", "layer of all heads"])
 @pytest.mark.parametrize("formats", FORMATS, ids="-".join)
 def test_twin(lab, pool, variant, formats, normed):
     if (formats[0] != formats[1] or normed.startswith("layer")) and variant.name != "own":
@@ -129,15 +130,15 @@ def test_twin(lab, pool, variant, formats, normed):
         seed=st.integers(0, 2**32 - 1),
     )
     def check(kv_heads, group, head_dim, turned, lengths, windowed, seed):
-        random = np.random.default_rng(seed)
+        random, late = np.random.default_rng(seed), normed.endswith("after rope")
         pages = pool(kv_heads, head_dim, lengths, random)
         half = round(turned * head_dim / 2)
-        rope = Rope(0.9 ** np.arange(half), random.uniform(0.5, 1.5)) if half else None
-        together = (1, 1) if normed == "each head" else (kv_heads * group, kv_heads)
+        rope = Rope(0.9 ** np.arange(half), 1.0 if late else random.uniform(0.5, 1.5)) if half else None
+        together = (1, 1) if normed.startswith("each head") else (kv_heads * group, kv_heads)
         norms = [random.standard_normal(n * head_dim).astype(np.float32) for n in together] if normed else None
         biases = [random.standard_normal(n * head_dim) for n in together] if normed == "layer of all heads" else (None, None)
         kind, scale = "layer" if normed.startswith("layer") else "rms", float(np.float32(random.uniform(0.1, 1)))
-        op = qkv(kv_heads * group, kv_heads, head_dim, scale, rope, norms, kind, biases)
+        op = replace(qkv(kv_heads * group, kv_heads, head_dim, scale, rope, norms, kind, biases), late=late)
         sequences = np.concatenate([np.full(min(n, 3), i) for i, n in enumerate(lengths)])
         positions = np.concatenate([np.arange(max(0, n - 3), n) for n in lengths])
         rows = (op.heads + 2 * kv_heads) * head_dim

@@ -214,6 +214,7 @@ ROWS: dict[str, Row] = {
         {**GRANITE, "feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
         scanned=(0, 1, 3), experts=True, shared=True,
     ),
+    "hunyuan-dense": Row("hunyuan-dense", head_norms=1),
     "internlm2": Row("internlm2"),
     "mistral3": Row(
         "mistral3",

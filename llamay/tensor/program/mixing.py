@@ -10,7 +10,7 @@ from llamay.tensor.program.parts import WHOLE, Experts, Floats, HeadNorms, Linea
 class Qkv:
     """q, k, v = norm(h) through one fused linear; rope; k and v into the layer's pages.
 
-    q and k pass through `q_norm` and `k_norm` before rope, as `head_norms` says.  q is
+    q and k pass through `q_norm` and `k_norm` before rope, or after it, as `head_norms` says.  q is
     multiplied by `scale` (the softmax scale) after rope.
     """
 
@@ -24,17 +24,20 @@ class Qkv:
     rope: Rope | None
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    late: bool = False  # the norms come after rope, which must change no length
 
     @property
     def head_norms(self) -> HeadNorms:
         """What the norms of q and k are of, and of which shape their weights.
 
-        each: RMS of each head, weights [hd]; all: RMS of all heads together, [heads * hd];
+        each: RMS of each head, weights [hd]; late: the same after rope; all: RMS of all heads together, [heads * hd];
         layer: a layer norm of each head without bias, [heads * hd], a row for each; whole: one of all heads
         together, which has a bias.
         """
         if self.q_norm is None:
             return ""
+        if self.late:
+            return "late"
         if self.q_norm.kind == "layer":
             return "layer" if self.q_norm.bias is None else "whole"
         return "all" if len(self.q_norm.weight) > self.head_dim else "each"

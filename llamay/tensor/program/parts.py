@@ -18,7 +18,7 @@ Bytes = NDArray[np.uint8]
 Activation = Literal["silu", "gelu_tanh", "gelu_erf", "relu_squared", "clipped"]
 NormKind = Literal["rms", "layer", "none"]
 Branch = Literal["attention", "feed_forward"]
-HeadNorms = Literal["", "each", "all", "layer", "whole"]
+HeadNorms = Literal["", "each", "late", "all", "layer", "whole"]
 Pooling = Literal["mean", "first", "last"]
 Gating = Literal["softmax", "sigmoid"]
 

@@ -47,9 +47,12 @@ def rope_store(
     """
     heads = y.reshape(len(y), -1, op.head_dim)
     q, k, v = np.split(heads, [op.heads, op.heads + op.kv_heads], axis=1)
-    q, k = head_normed(q, op.q_norm, op.head_norms), head_normed(k, op.k_norm, op.head_norms)
+    if not op.late:
+        q, k = head_normed(q, op.q_norm, op.head_norms), head_normed(k, op.k_norm, op.head_norms)
     if turn is not None:
         q, k = rope(q, *turn), rope(k, *turn)
+    if op.late:
+        q, k = head_normed(q, op.q_norm, op.head_norms), head_normed(k, op.k_norm, op.head_norms)
     keys[:, :, slots] = kept(k, keys, slots, key_scales, one_bit).transpose(1, 2, 0)
     values[:, slots] = kept(v, values, slots, value_scales, one_bit).transpose(1, 0, 2)
     return q * op.scale

@@ -1,5 +1,7 @@
 """What the twins give for a part of an operation's results, in float64, and the magnitudes that were summed for it."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -36,7 +38,8 @@ def heads(op: Qkv, x: Real, scale: Real, positions: NDArray[np.int64]) -> list[t
         (product(x, op.linear, np.arange(first * op.head_dim, (first + count) * op.head_dim), scale), norm)
         for first, count, norm in spans
     ]
-    normed = [_normed_head(*product, norm) for product, norm in products]
+    bare = [norm if norm is None or not op.late else replace(norm, weight=np.ones_like(norm.weight)) for _, norm in products]
+    normed = [_normed_head(*product, norm) for (product, _), norm in zip(products, bare, strict=True)]
     q, k, v = ((part[:, : op.head_dim], size[:, : op.head_dim]) for part, size in normed)
     if op.rope is not None:
         turn = twins.rotation(positions.astype(np.int32), op.rope, np.float64)
@@ -44,6 +47,9 @@ def heads(op: Qkv, x: Real, scale: Real, positions: NDArray[np.int64]) -> list[t
         q, k = (
             (twins.rope(part[:, None], *turn)[:, 0], larger * size.max(axis=-1, keepdims=True)) for part, size in (q, k)
         )
+    if op.late and op.q_norm is not None and op.k_norm is not None:
+        weighted = zip((q, k), (op.q_norm.weight, op.k_norm.weight), strict=True)
+        q, k = ((part * weight, size * np.abs(weight).max()) for (part, size), weight in weighted)
     return [(q[0] * op.scale, q[1] * op.scale), k, v]
 
 
