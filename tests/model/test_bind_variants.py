@@ -9,7 +9,7 @@ import pytest
 
 from llamay import gguf
 from llamay.arch import describe
-from llamay.errors import MalformedFile, Unsupported
+from llamay.errors import MalformedFile
 from llamay.model import Bound, bind
 from llamay.tensor.batch import Batch
 from llamay.tensor.numpy import NumpyExecutor
@@ -98,6 +98,8 @@ def test_final_logits_may_be_capped(changed: Changed, plain) -> None:
     assert np.abs(found - expected).max() > 0.1
 
 
-def test_attention_that_sharpens_is_refused(changed: Changed) -> None:
-    with pytest.raises(Unsupported, match=r"Mistral Large 3.*without it deepseek2 runs"):
-        describe(changed("deepseek3.f32", {"attention.temperature_scale": 0.1}))
+def test_attention_that_sharpens_ends_the_context(changed: Changed, plain) -> None:
+    """Mistral Large 3, a deepseek2 otherwise, divides by more beyond the positions it was first trained with."""
+    file = changed("deepseek3.f32", {"attention.temperature_scale": 0.1, "attention.temperature_length": 16})
+    assert describe(file).context == 16
+    assert np.array_equal(logits(file), plain("deepseek3.f32"))
