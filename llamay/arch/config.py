@@ -146,6 +146,7 @@ class Config:
     latents: Latents | None = None
     space: StateSpace | None = None
     single: bool = False
+    short_conv: int = 0  # positions that a short convolution sees, in layers without heads of keys
     unread_keys: tuple[str, ...] = ()  # keys of this architecture in the file that change nothing here
 
     @property

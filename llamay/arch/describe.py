@@ -122,6 +122,7 @@ def _config(file: File, row: Architecture, keys: Keys) -> Config:
         latents=latents,
         space=spaces,
         single=row.single,
+        short_conv=keys.integer("shortconv.l_cache", 2, space.MOST_KERNEL) if row.short_conv else 0,
         unread_keys=keys.unread(),
     )
 

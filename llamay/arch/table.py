@@ -57,7 +57,8 @@ class Architecture:
     whole_ramp: bool = True  # YaRN's ramp begins and ends at whole pairs
     latent: bool = False  # pages keep one row for all heads, of which keys and values are made
     scan: Scanned = ""  # a state space stands in place of both branches, whose channels or heads have their own steps
-    hybrid: bool = False  # it stands in place of attention alone, in layers that have no heads of keys
+    hybrid: bool = False  # some layers have no heads of keys, where a state space or a convolution stands in place of attention
+    short_conv: bool = False  # a short convolution stands in place of attention in layers that have no heads of keys
     single: bool = False  # a layer has one branch: attention where it has heads of keys, else what its width says
 
 
@@ -254,6 +255,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
     Architecture(names=("granitehybrid",), multipliers=True, experts="maybe", scan="heads", hybrid=True),
+    Architecture(names=("lfm2", "lfm2moe"), pairs="halves", head_norms=True, experts="maybe", hybrid=True, short_conv=True),
     Architecture(
         names=("nemotron_h",), gated=False, activation="relu_squared", roped=(False,), scan="heads", hybrid=True, single=True
     ),

@@ -18,7 +18,7 @@ from llamay.kv.table import EMPTY, Table, sized
 from llamay.kv.tree import Tree
 from llamay.tensor.batch import PAGE
 from llamay.tensor.executor import Executor
-from llamay.tensor.program import Scan
+from llamay.tensor.program import Scan, ShortConv
 
 CHECKPOINT = 16  # pages from one state that is kept to the next
 
@@ -71,7 +71,7 @@ class Cache:
     def over(cls, executor: Executor) -> "Cache":
         """A cache of all pages of an executor."""
         program = executor.program
-        states = any(isinstance(op, Scan) for op in program.layers)
+        states = any(isinstance(op, Scan | ShortConv) for op in program.layers)
         span = program.span if executor.window_pages else 0
         copy, every = executor.copy_pages, CHECKPOINT if states and span else 0
         return cls(executor.pages, executor.window_pages, span, copy, every=every)

@@ -141,7 +141,7 @@ def _norm(claims: Claims, config: Config, name: str) -> Norm:
 
 
 def _head(claims: Claims, config: Config, table: Matrix) -> Head:
-    norm = _norm(claims, config, "output_norm")
+    norm = _norm(claims, config, "token_embd_norm" if config.short_conv and not claims.has("output_norm.weight") else "output_norm")
     matrix = table if config.tied else claims.matrix("output.weight", config.vocabulary, config.hidden)
     linear = Linear((matrix,), _bias(claims, "output", config.vocabulary))
     return Head(norm, linear, config.logit_scale, config.final_softcap)
@@ -197,12 +197,15 @@ class _Block:
     def operations(self, layer: int) -> list[Operation]:
         """Both branches: attention added before feed-forward reads h, or in a parallel block after.
 
-        A state space stands in place of attention, or of both.
+        A state space stands in place of attention, or of both, a short convolution in place of attention.
         """
         config, blk = self.config, f"blk.{layer}"
         if config.single and (config.kv_heads[layer] or config.feed_forward[layer]):
             norm = self._pre_norm(f"{blk}.attn_norm")
             return self._attention(layer, norm) if config.kv_heads[layer] else self._feed_forward(layer, norm)
+        if config.short_conv and not config.kv_heads[layer]:
+            conv = space.short(self.claims, config, config.short_conv, layer, self._pre_norm(f"{blk}.attn_norm"))
+            return [*conv, *self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}"))]
         if config.space is not None and not config.kv_heads[layer]:
             scan = space.block(self.claims, config, config.space, layer, self._pre_norm(f"{blk}.attn_norm"))
             if not config.feed_forward[layer]:

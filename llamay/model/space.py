@@ -1,8 +1,8 @@
-"""The operations of a layer with a selective state space: the scan, and the projection of what it leaves."""
+"""The operations that stand in place of attention: the scan of a selective state space, a short convolution; and what leaves them."""
 
 from llamay.arch import Config, StateSpace
 from llamay.model.claims import Claims
-from llamay.tensor.program import Linear, Norm, Operation, Residual, Scan
+from llamay.tensor.program import Linear, Norm, Operation, Residual, Scan, ShortConv
 
 
 def block(claims: Claims, config: Config, sizes: StateSpace, layer: int, norm: Norm) -> list[Operation]:
@@ -38,3 +38,12 @@ def block(claims: Claims, config: Config, sizes: StateSpace, layer: int, norm: N
         gate_norm=gate_norm,
     )
     return [scan, Residual("attention", Linear((claims.matrix(f"{blk}.ssm_out.weight", hidden, inner),)), None, config.residual_scale)]
+
+
+def short(claims: Claims, config: Config, taken: int, layer: int, norm: Norm) -> list[Operation]:
+    """A short convolution over `taken` positions, and the projection of what it leaves."""
+    blk, hidden = f"blk.{layer}.shortconv", config.hidden
+    enter = Linear((claims.matrix(f"{blk}.in_proj.weight", 3 * hidden, hidden),))
+    kernel = claims.vector(f"{blk}.conv.weight", taken, hidden).reshape(hidden, taken).T.copy()
+    leave = Linear((claims.matrix(f"{blk}.out_proj.weight", hidden, hidden),))
+    return [ShortConv(layer, norm, enter, kernel), Residual("attention", leave, None, config.residual_scale)]

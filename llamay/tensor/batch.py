@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from llamay.errors import UsageError
-from llamay.tensor.program import Embed, Program, Scan
+from llamay.tensor.program import Embed, Program, Scan, ShortConv
 
 PAGE = 16  # tokens a page
 
@@ -68,7 +68,7 @@ def check_kinds(batch: Batch, program: Program) -> None:
         raise UsageError(f"a batch names kinds of tokens beyond the {most} of the model")
     if program.both_ways:
         batch.lasts()
-    if any(isinstance(op, Scan) for op in program.layers):
+    if any(isinstance(op, Scan | ShortConv) for op in program.layers):
         same = batch.sequences[1:] == batch.sequences[:-1]
         runs = 1 + np.count_nonzero(~same)
         if runs != len(np.unique(batch.sequences)) or (np.diff(batch.positions)[same] != 1).any():

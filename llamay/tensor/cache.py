@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from llamay.errors import UsageError
 from llamay.tensor.batch import PAGE
-from llamay.tensor.program import Layer, Scan
+from llamay.tensor.program import Layer, Scan, ShortConv
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,11 @@ class CacheFormat:
         return _bytes(self.values, head_dim)
 
     def sizes(self, op: Layer) -> tuple[int, int]:
-        """Bytes of a page of a layer: its keys and its values, or what a state space has in their places, f32 in every format."""
+        """Bytes of a page of a layer: its keys and its values, or what a state space or a convolution has in their places, f32 in every format."""
         if isinstance(op, Scan):
             return state_sizes(op.inner, op.states, op.shared, op.kept)
+        if isinstance(op, ShortConv):
+            return 4 * PAGE * op.inner, 0
         return op.kv_heads * self.key_bytes(op.head_dim), op.kv_heads * self.value_bytes(op.value_dim)
 
     def token_bytes(self, head_dim: int, value_dim: int) -> int:

@@ -23,6 +23,7 @@ from llamay.tensor.program import (
     Residual,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.stable import Stable, choose
@@ -73,6 +74,8 @@ def _linears(program: Program) -> list[Linear]:
                 found += [op.down, *([] if op.up is None else [op.up]), *op.absorb]
             case Scan():
                 found += [linear for linear in (op.enter, op.select, op.step) if linear is not None]
+            case ShortConv():
+                found.append(op.enter)
             case Lift():
                 found += op.linears
             case Ungated():

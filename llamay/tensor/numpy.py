@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from llamay.errors import ContextFull, UsageError
 from llamay.quant import dequantize
 from llamay.sample import Recent, Sampling, choose_batch
-from llamay.tensor import experts, latents, scans, twins
+from llamay.tensor import convs, experts, latents, scans, twins
 from llamay.tensor.batch import PAGE, Batch, check_kinds
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import NO_TOKEN
 from llamay.tensor.matrices import Matrices
-from llamay.tensor.pools import LayerPages, PagePool
+from llamay.tensor.pools import LayerPages, Paged, PagePool
 from llamay.tensor.program import (
     Attend,
     Branch,
@@ -36,6 +36,7 @@ from llamay.tensor.program import (
     Rope,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.twins.linear import Real
@@ -83,11 +84,13 @@ class NumpyExecutor:
         counts = [window_pages if op.layer in windowed else pages for op in program.layers]
         sized = list(zip(program.layers, counts, strict=True))
         self._layers = {
-            op.layer: LayerPages(op, count, self._cache, self._dtype) for op, count in sized if not isinstance(op, Scan)
+            op.layer: LayerPages(op, count, self._cache, self._dtype) for op, count in sized if isinstance(op, Qkv | Latent)
         }
         self._spaces = {op.layer: scans.ScanPages(op, count, self._dtype) for op, count in sized if isinstance(op, Scan)}
+        self._convolved = {op.layer: convs.ConvPages(op, count, self._dtype) for op, count in sized if isinstance(op, ShortConv)}
+        pages_of: dict[int, Paged] = {**self._layers, **self._spaces, **self._convolved}
         self._windowed = windowed  # layers whose pages are those of the window group
-        kept = [(op.layer, self._spaces.get(op.layer) or self._layers[op.layer]) for op in program.layers]
+        kept = [(op.layer, pages_of[op.layer]) for op in program.layers]
         self._pools = [PagePool([p for n, p in kept if n not in windowed], pages)]
         if self.window_pages:
             self._pools.append(PagePool([p for n, p in kept if n in windowed], window_pages))
@@ -125,6 +128,9 @@ class NumpyExecutor:
                         q = self._latent(op, step, h)
                     case Scan():
                         left["attention"] = self._scan(op, step, h)
+                    case ShortConv():
+                        runs = step.places[op.layer in self._windowed].runs
+                        left["attention"] = convs.run(op, h, self._convolved[op.layer], runs, self._linear)
                     case Attend():
                         left["attention"] = self._attend(op, step, q)
                     case Lift():

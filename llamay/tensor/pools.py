@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from llamay.errors import UsageError
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import CacheFormat
+from llamay.tensor.convs import ConvPages
 from llamay.tensor.program import Latent, Qkv
 from llamay.tensor.scans import ScanPages
 from llamay.tensor.twins.linear import Real
@@ -100,13 +101,16 @@ class LayerPages:
         return found + [(scales, 1) for scales in (self.key_scales, self.value_scales) if scales is not None]
 
 
+Paged = LayerPages | ScanPages | ConvPages
+
+
 class PagePool:
     """The pages of one group of layers (0: full attention, 1: sliding windows), moved all layers at once.
 
     A page is bytes [page_bytes]: the keys of its layers, then their values.
     """
 
-    def __init__(self, layers: Sequence[LayerPages | ScanPages], pages: int) -> None:
+    def __init__(self, layers: Sequence[Paged], pages: int) -> None:
         self.layers, self.pages = layers, pages
         self.page_bytes = sum(layer.key_bytes + layer.value_bytes for layer in layers)
 

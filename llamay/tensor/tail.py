@@ -9,7 +9,7 @@ from llamay.errors import UsageError
 from llamay.tensor.batch import PAGE
 from llamay.tensor.cache import cache_format
 from llamay.tensor.executor import Executor
-from llamay.tensor.program import Scan
+from llamay.tensor.program import Scan, ShortConv
 
 Bytes = NDArray[np.uint8]
 
@@ -20,7 +20,7 @@ def clear_tail(executor: Executor, group: int, page: Bytes, filled: int) -> None
     The layout is that of wgsl/include/pages.wgsl, which both executors speak: of each kv head the
     keys [hd / 4, 16, 4] or the values [16, hd], then the 16 scales where there are some.  A state space
     has its state, then B [16, groups * states]; and [16, kept] values, then how many tokens the state is after.
-    A state of tokens beyond is of no use to who has fewer, so it goes too.
+    A state of tokens beyond is of no use to who has fewer, so it goes too.  A convolution has [16, channels].
     """
     windowed = executor.program.windowed if executor.window_pages else frozenset[int]()
     layers = [op for op in executor.program.layers if (op.layer in windowed) == bool(group)]
@@ -34,6 +34,8 @@ def clear_tail(executor: Executor, group: int, page: Bytes, filled: int) -> None
         part = page[at : at + size]
         if isinstance(op, Scan):
             _clear_space(part, 4 * op.inner * op.states if keys else 0, 0 if keys else 16, filled)
+        elif isinstance(op, ShortConv):
+            part.reshape(PAGE, -1)[filled:] = 0
         elif size:
             _clear(part.reshape(op.kv_heads, -1), keys, op.head_dim, (format.keys if keys else format.values) == "q8", filled)
         at += size

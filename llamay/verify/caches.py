@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from llamay.tensor.batch import PAGE, Batch
 from llamay.tensor.cache import OFFERED
 from llamay.tensor.executor import Executor
-from llamay.tensor.program import Floats, Program, Scan
+from llamay.tensor.program import Floats, Program, Scan, ShortConv
 from llamay.verify.checks import Check, Row
 from llamay.verify.subject import Subject
 
@@ -87,7 +87,7 @@ def distribution(logits: Floats) -> NDArray[np.float64]:
 
 def share(program: Program) -> float:
     """Which part of the layers has keys and values: states are f32 in every format."""
-    return sum(not isinstance(op, Scan) for op in program.layers) / len(program.layers)
+    return sum(not isinstance(op, Scan | ShortConv) for op in program.layers) / len(program.layers)
 
 
 def apply(program: Program) -> bool:

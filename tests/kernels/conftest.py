@@ -55,6 +55,7 @@ TOLERANCES = {
     "layer_norm": (1e-6, "two sums and a norm of one row in f32"),
     "rms_norm": (1e-6, "a norm of one row in f32"),
     "part_norm": (1e-6, "a norm of one row in f32"),
+    "short_convolve": (1e-6, "a sum of some products"),
     "convolve": (1e-6, "a sum of some products, and exp in f32"),
     "scan": (6e-6, "tens of steps, each an exp of a product in f32, and a sum over states"),
     "latent_store": (1e-6, "a norm of one row and one rotation in f32"),

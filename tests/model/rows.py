@@ -53,6 +53,8 @@ class Row:
     scanned: tuple[int, ...] = ()  # layers with a state space in place of attention
     fed: tuple[int, ...] | None = None  # layers that are a feed-forward and nothing else, where a layer has one branch
     groups: int = 1  # of a state space
+    convolved: tuple[int, ...] = ()  # layers with a short convolution in place of attention
+    norm_name: str = "output_norm"
 
     @property
     def embeds(self) -> bool:
@@ -63,7 +65,7 @@ class Row:
         eps = "attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon"
         own = {
             "context_length": 128, "embedding_length": HIDDEN, "block_count": self.layers, "feed_forward_length": WIDTH,
-            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in (*self.scanned, *(self.fed or ())) else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
+            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in (*self.scanned, *self.convolved, *(self.fed or ())) else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
             "rope.freq_base": 10000.0, "rope.dimension_count": HEAD_DIM, "vocab_size": VOCABULARY,
         }  # fmt: skip
         if self.scanned:
@@ -71,6 +73,8 @@ class Row:
                 "ssm.conv_kernel": 4, "ssm.inner_size": INNER, "ssm.state_size": STATES, "ssm.time_step_rank": STEPS,
                 "ssm.group_count": self.groups,
             }  # fmt: skip
+        if self.convolved:
+            own["shortconv.l_cache"] = 3
         if self.fed is not None:
             own["feed_forward_length"] = [WIDTH if layer in self.fed else 0 for layer in range(self.layers)]
         if self.experts:
@@ -87,7 +91,7 @@ class Row:
             yield matrix("dense_3", HIDDEN, 2 * HIDDEN)
         if self.positions:
             yield matrix("position_embd", 128, HIDDEN, 0.5)
-        yield from self._norm("output_norm")
+        yield from self._norm(self.norm_name)
         for layer in range(self.layers):
             yield from self._block(f"blk.{layer}", layer)
 
@@ -110,6 +114,10 @@ class Row:
             yield from self._norm(f"{blk}.post_ffw_norm")
         if layer in self.scanned:
             yield from self._scan(blk)
+        elif layer in self.convolved:
+            yield matrix(f"{blk}.shortconv.in_proj", 3 * HIDDEN, HIDDEN)
+            yield matrix(f"{blk}.shortconv.conv", HIDDEN, 3)
+            yield matrix(f"{blk}.shortconv.out_proj", HIDDEN, HIDDEN)
         elif layer not in (self.fed or ()):
             yield from self._attention(blk)
         if self.fed is not None and layer not in self.fed:
@@ -188,6 +196,8 @@ ROWS: dict[str, Row] = {
         {**EMBEDS, **WINDOW, "rope.freq_base": 1e6, "attention.key_length": HEAD_DIM, "attention.value_length": HEAD_DIM, **LINEARS},
         post_norms=True, head_norms=1, layers=7, linears=True,
     ),
+    "lfm2": Row("lfm2", head_norms=1, convolved=(0, 1, 3), norm_name="token_embd_norm"),
+    "lfm2moe": Row("lfm2moe", {**SIGMOID, "leading_dense_block_count": 1}, head_norms=1, convolved=(0, 3), norm_name="token_embd_norm", experts=True, dense=1, choice_bias=True),
     "llama-embed": Row("llama-embed", EMBEDS),
     "chatglm": Row("chatglm", {"rope.dimension_count": 8}, fused=True, fused_gate=True, biases=("attn_qkv",)),
     "arcee": Row("arcee", gated=False),

@@ -15,7 +15,7 @@ from llamay.errors import LlamayError, MalformedFile, Unsupported
 from llamay.model import bind, head_order
 from llamay.quant import TensorType, dequantize
 from llamay.tensor import twins
-from llamay.tensor.program import Attend, Embed, Gated, Head, Program, Qkv, Residual, Rope, Scan, Ungated
+from llamay.tensor.program import Attend, Embed, Gated, Head, Program, Qkv, Residual, Rope, Scan, ShortConv, Ungated
 
 
 def opened(case, **tensors):
@@ -57,6 +57,9 @@ def test_every_tensor_of_every_model_is_read(case):
     if config.space is not None:
         scanned = [Scan, Residual, *([wide, Residual] if config.feed_forward[0] else [])]
         by_layer = [sequential if heads else scanned for heads in config.kv_heads]
+        assert kinds == [Embed, *chain.from_iterable(by_layer), Head]
+    elif config.short_conv:
+        by_layer = [sequential if heads else [ShortConv, *sequential[2:]] for heads in config.kv_heads]
         assert kinds == [Embed, *chain.from_iterable(by_layer), Head]
     elif config.mixture is None:  # of mixtures see test_bind_mixtures
         assert kinds == [Embed, *(parallel if config.parallel else sequential) * config.layers, Head]

@@ -211,7 +211,7 @@ def test_forks_of_one_prefill(program) -> None:
     assert watch.seen == seen
 
 
-@pytest.mark.parametrize("name", ["gemma3.f16", "mamba2-g2.f32", "granite-4-h.f16", pytest.param("llama-gqa.f16", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", ["gemma3.f16", "mamba2-g2.f32", "granite-4-h.f16", "lfm2.f16", pytest.param("llama-gqa.f16", marks=pytest.mark.soak)])
 def test_all_of_it_in_wgsl(gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Company that comes and goes, chunks, known prefixes, preemption and forks, on the device."""
     from llamay.tensor.webgpu.device import Guest

@@ -19,7 +19,7 @@ LENGTH = 530  # past two attention splits of 256
 MODELS = ("llama-gqa.f16", "gemma2.f16", "gemma3.f16", "qwen3.f16")  # full, softcap and window, two bases, head norms
 MIXTURE = "gpt-oss.f16"  # experts and sinks
 LATENT = "deepseek3.f32"  # latent attention, experts in groups
-SPACES = ("mamba.f32", "falcon-mamba.f16", "mamba2-g2.f32", "granite-4-h.f16")  # states in place of attention
+SPACES = ("mamba.f32", "falcon-mamba.f16", "mamba2-g2.f32", "granite-4-h.f16", "lfm2.f16")  # states in place of attention
 LAYERED = [
     f"{name}.f16"
     for name in (

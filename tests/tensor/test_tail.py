@@ -13,7 +13,7 @@ from llamay.tensor.tail import clear_tail
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "vq8", "q8", "q1"])
-@pytest.mark.parametrize("name", ["llama-gqa.f16", "gemma3.f16", "deepseek3.f32", "mamba.f32", "mamba2-g2.f32", "granite-4-h.f16"])
+@pytest.mark.parametrize("name", ["llama-gqa.f16", "gemma3.f16", "deepseek3.f32", "mamba.f32", "mamba2-g2.f32", "granite-4-h.f16", "lfm2.f16"])
 @pytest.mark.parametrize("filled", [1, 5, 15])
 def test_only_the_end_is_cleared(name: str, kv: str, filled: int, named_case) -> None:
     """A page of 16 computed positions, cleared from `filled` on, is the page of `filled` computed in empty pages."""

@@ -16,7 +16,7 @@ SOAKED = [pytest.param(f"{name}.f16", marks=pytest.mark.soak) for name in ALIKE]
 QUANTISED = ["qwen2-k.q4_k", "qwen2-k.q4_0-mix", "qwen3.f16"]
 MIXTURES = ["gpt-oss.f16", "qwen2moe.f16"]
 LATENT = "deepseek3.f32"
-SPACES = ["mamba.f32", "falcon-mamba.f16", "mamba2-g2.f32", "granite-4-h.f16"]  # states in place of attention
+SPACES = ["mamba.f32", "falcon-mamba.f16", "mamba2-g2.f32", "granite-4-h.f16", "lfm2.f16"]  # states in place of attention
 
 
 def prompt(seed, length=LENGTH):

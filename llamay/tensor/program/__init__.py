@@ -13,7 +13,7 @@ architectures whose pairs lie half a head apart (see `Matrix.order`), so no exec
 knows two styles.
 """
 
-from llamay.tensor.program.mixing import Attend, Latent, Lift, Qkv, Scan
+from llamay.tensor.program.mixing import Attend, Latent, Lift, Qkv, Scan, ShortConv
 from llamay.tensor.program.parts import (
     WHOLE,
     Activation,
@@ -64,5 +64,6 @@ __all__ = [
     "Rope",
     "Route",
     "Scan",
+    "ShortConv",
     "Ungated",
 ]

@@ -209,3 +209,26 @@ class Scan:
     def kept(self) -> int:
         """Values a page keeps of a token beside B."""
         return self.channels + self.inner + self.heads
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShortConv:
+    """attention = c * conv(b * x), where [b, c, x] = enter(norm(h)) and conv is causal and each channel's own (LFM2).
+
+    The page keeps b * x of each token, which is what the next ones need of it.
+    """
+
+    layer: int
+    norm: Norm
+    enter: Linear  # rows: b, c, x
+    kernel: Floats  # [K, channels], the newest token's last
+
+    @property
+    def inner(self) -> int:
+        """Channels."""
+        return int(self.kernel.shape[1])
+
+    @property
+    def window(self) -> int:
+        """Positions whose pages are kept: more than computing one needs, so that the last whole page can be found again."""
+        return 17

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from llamay.tensor.program.mixing import Attend, Latent, Lift, Qkv, Scan
+from llamay.tensor.program.mixing import Attend, Latent, Lift, Qkv, Scan, ShortConv
 from llamay.tensor.program.rows import (
     Embed,
     ExpertGated,
@@ -15,7 +15,7 @@ from llamay.tensor.program.rows import (
     Ungated,
 )
 
-Layer = Qkv | Latent | Scan  # what has pages
+Layer = Qkv | Latent | Scan | ShortConv  # what has pages
 Operation = Embed | Layer | Attend | Lift | Residual | Gated | Ungated | Route | ExpertGated | ExpertResidual | Head | Pool
 
 
@@ -52,7 +52,7 @@ class Program:
     @property
     def span(self) -> int:
         """The longest window of a layer, in positions; 0 where none has one."""
-        return max((op.window for op in self.operations if isinstance(op, Attend | Scan)), default=0)
+        return max((op.window for op in self.operations if isinstance(op, Attend | Scan | ShortConv)), default=0)
 
     @property
     def windowed(self) -> frozenset[int]:
@@ -65,5 +65,5 @@ class Program:
         if self.both_ways:
             return frozenset()
         scans = frozenset(op.layer for op in self.layers if isinstance(op, Scan))
-        sliding = scans | {op.layer for op in self.operations if isinstance(op, Attend) and op.window}
+        sliding = scans | {op.layer for op in self.operations if isinstance(op, Attend | ShortConv) and op.window}
         return sliding if scans or len(sliding) < len(self.layers) else frozenset()

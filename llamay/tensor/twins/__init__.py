@@ -28,7 +28,7 @@ from llamay.tensor.twins.linear import (
 from llamay.tensor.twins.pool import pool
 from llamay.tensor.twins.rope import rope, rope_store, rotation
 from llamay.tensor.twins.sampling import pick
-from llamay.tensor.twins.scan import advance, convolve, scan, softplus
+from llamay.tensor.twins.scan import advance, convolve, scan, short_convolve, softplus
 
 __all__ = [
     "SPLIT",
@@ -60,6 +60,7 @@ __all__ = [
     "rotation",
     "route",
     "scan",
+    "short_convolve",
     "shrink",
     "silu",
     "softcap",

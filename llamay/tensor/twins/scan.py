@@ -17,6 +17,16 @@ def convolve(x: Real, before: Real, kernel: Real, bias: Real) -> Real:
     return silu(total)
 
 
+def short_convolve(x: Real, before: Real, gate: Real, kernel: Real) -> Real:
+    """gate * the causal convolution of each channel: x and gate [T, channels] of tokens in a row, `before` them [K - 1, channels]."""
+    rows, count = np.concatenate([before, x]), len(x)
+    total = np.zeros_like(x)
+    for k, weight in enumerate(kernel.astype(x.dtype)):
+        total = total + rows[k : k + count] * weight
+    out: Real = gate * total
+    return out
+
+
 def softplus(x: Real) -> Real:
     """log(1 + e^x)."""
     y: Real = np.where(x > STEEP, x, np.log1p(np.exp(np.minimum(x, x.dtype.type(STEEP)))))

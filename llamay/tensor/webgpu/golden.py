@@ -27,6 +27,7 @@ from llamay.tensor.program import (
     Residual,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.webgpu import golden_values
@@ -56,6 +57,8 @@ class Golden(ScanTrials):
                 return self._lift(op)
             case Scan() as op:
                 return self._scan(op, at)
+            case ShortConv() as op:
+                return self._short(op, at)
             case Attend() as op:
                 return self._attend(op, long)
             case Gated() as op:
@@ -152,7 +155,7 @@ class Golden(ScanTrials):
 
     def _attend(self, op: Attend, long: bool) -> Trial:
         memory = self.memory
-        layer = next(one for one in self.plan.program.layers if one.layer == op.layer and not isinstance(one, Scan))
+        layer = next(one for one in self.plan.program.layers if one.layer == op.layer and isinstance(one, Qkv | Latent))
         last = LONG if long else PAGE - 1
         positions = last - np.arange(self.rows) % PAGE
         pages = LayerPages(layer, 1, memory.cache, np.float32)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from llamay.tensor import twins
-from llamay.tensor.program import Scan
+from llamay.tensor.batch import PAGE
+from llamay.tensor.program import Scan, ShortConv
 from llamay.tensor.scans import ScanPages, grouped
 from llamay.tensor.twins.linear import Real
 from llamay.tensor.webgpu import golden_values
@@ -88,6 +89,44 @@ class ScanTrials(LatentTrials):
                 normed = grouped(wide["y"], op.gate_norm, op.groups)
                 out.append(Check("normed sums", wide["branch"], normed, SUM * (np.abs(normed) + 1) + 1e-9))
             return [*out, Check("tokens of the state", wide["count"], np.full(1, float(self.rows)), np.full(1, 1e-30))]
+
+        return Trial(arrange, read, checks)
+
+    def _short(self, op: ShortConv, at: int) -> Trial:
+        memory, spaces, device = self.memory, self.memory.spaces, self.device
+        put, h, scale = self._reading(at, op.norm)
+
+        def arrange() -> None:
+            self._place(np.zeros(self.rows), np.arange(self.rows))
+            put()
+            self._spoil(spaces.raw, spaces.entered, op.enter.rows)
+            self._spoil(memory.att, memory.attended, op.inner)
+            (pool, size), _ = self._pages(op.layer)
+            device.write(pool, np.full(size, 255, np.uint8), pool.size - size)  # what is no number
+
+        def read() -> Arrays:
+            (pool, size), _ = self._pages(op.layer)
+            page = device.read(pool, np.float32, size // 4, pool.size - size).reshape(PAGE, op.inner)
+            return {
+                "entered": self._get(spaces.raw, spaces.entered, op.enter.rows),
+                "tokens": page[: self.rows],
+                "branch": self._get(memory.att, memory.attended, op.inner),
+            }
+
+        def checks(found: Arrays) -> list[Check]:
+            rows = golden_values.some(op.enter.rows)
+            y, size = golden_values.product(h, op.enter, rows, scale)
+            b, c, x = np.split(found["entered"].astype(np.float64), 3, axis=1)
+            none = np.zeros((len(op.kernel) - 1, op.inner))
+            mixed, sizes = (
+                twins.short_convolve(one, none, gate, taps)
+                for one, gate, taps in ((b * x, c, op.kernel), (np.abs(b * x), np.abs(c), np.abs(op.kernel)))
+            )
+            return [
+                Check("what enters", found["entered"][:, rows], y, SUM * size + 1e-9),
+                Check("products in pages", found["tokens"], b * x, SUM * np.abs(b * x) + 1e-30),
+                Check("convolved", found["branch"], mixed, SUM * sizes + 1e-9),
+            ]
 
         return Trial(arrange, read, checks)
 

@@ -24,6 +24,7 @@ from llamay.tensor.program import (
     Rope,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.webgpu import latent, scan, weights
@@ -131,6 +132,8 @@ class Memory:
                     for part in (enter, select, step):
                         if part is not None:
                             self._stream(part.parts[0].name, part, normed=True)
+                case ShortConv(enter=enter):
+                    self._stream(enter.parts[0].name, enter, normed=True)
                 case Lift(linears=linears):
                     self._experts(linears)
                 case Ungated(up=up):
@@ -165,13 +168,13 @@ class Memory:
         attends = [op for op in ops if isinstance(op, Attend)]
         new = self.device.buffer
         self.hidden = padded(self.program.hidden)
-        left = [op.inner if isinstance(op, Scan) else op.heads * op.head_dim for op in ops if isinstance(op, Scan | Attend)]
+        left = [op.heads * op.head_dim if isinstance(op, Attend) else op.inner for op in ops if isinstance(op, Scan | ShortConv | Attend)]
         self.attended = max(map(padded, left), default=32)
         self.branch = max((padded(op.up.rows) for op in ops if isinstance(op, Gated | Ungated)), default=32)
         self.h = new(4 * rows * self.hidden)
         self.hw = self.device.rows(4 * rows * self.hidden)
         self.sums = new(4 * rows * self.partials)
-        by_channel = any(isinstance(op, Scan) for op in ops)  # a scan writes value by value, where a texel is four
+        by_channel = any(isinstance(op, Scan | ShortConv) for op in ops)  # a scan writes value by value, where a texel is four
         self.att = (new if by_channel else self.device.rows)(4 * rows * self.attended)
         by_head = by_channel or any(isinstance(op, Latent) for op in ops)  # a linear writes queries
         self.q = (new if by_head else self.device.rows)(4 * rows * self.attended)
@@ -214,7 +217,7 @@ class Memory:
         self.value_bytes = [cache.sizes(op)[1] for op in ops]
         keys, values = [], []
         for op, count, key, value in zip(ops, counts, self.key_bytes, self.value_bytes, strict=True):
-            exact = not isinstance(op, Scan)
+            exact = not isinstance(op, Scan | ShortConv)
             keys.append(self._pool(count * key, exact and cache.keys == "f32"))
             values.append(self._pool(count * value, exact and cache.values == "f32"))
         return keys, values

@@ -22,6 +22,7 @@ from llamay.tensor.program import (
     Residual,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.webgpu import attention, choices, latent, mixture, scan
@@ -154,6 +155,8 @@ class Plan:
                 return [*before, *latent.store(self, op, source.rows_at, tokens)]
             case Scan() as op:
                 return [*before, *scan.commands(self, op, source.rows_at, tokens)]
+            case ShortConv() as op:
+                return [*before, *scan.short(self, op, source.rows_at, tokens)]
             case Attend() as op:
                 return attention.attend(self, op, source.rows_at, tokens, long)
             case Lift() as op:
@@ -394,4 +397,4 @@ def next_norm(ops: tuple[Operation, ...], at: int) -> Norm:
 
 def _norm_of(op: Operation) -> Norm | None:
     """The norm through which an operation reads h."""
-    return op.norm if isinstance(op, Qkv | Latent | Scan | Gated | Ungated | Route | ExpertGated | Head | Pool) else None
+    return op.norm if isinstance(op, Qkv | Latent | Scan | ShortConv | Gated | Ungated | Route | ExpertGated | Head | Pool) else None

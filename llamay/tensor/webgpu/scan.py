@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from llamay.errors import Unsupported
-from llamay.tensor.program import Program, Scan
+from llamay.tensor.program import Program, Scan, ShortConv
 from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.device import Device
 from llamay.tensor.webgpu.formats import check_multiples, padded
@@ -35,7 +35,7 @@ class Spaces:
     def of(cls, device: Device, program: Program, rows: int) -> "Spaces":
         """Buffers for steps of so many rows."""
         ops = [op for op in program.operations if isinstance(op, Scan)]
-        entered = max((padded(op.enter.rows) for op in ops), default=0)
+        entered = widest(program)
         channels = max((padded(op.channels + 1) for op in ops), default=0)
         select = max((padded(op.select.rows) for op in ops if op.select is not None), default=0)
         new = device.buffer
@@ -44,7 +44,7 @@ class Spaces:
 
 def widest(program: Program) -> int:
     """Floats that a row of a step takes of one binding: what enters."""
-    return max((padded(op.enter.rows) for op in program.operations if isinstance(op, Scan)), default=0)
+    return max((padded(op.enter.rows) for op in program.operations if isinstance(op, Scan | ShortConv)), default=0)
 
 
 def refuse_ragged(op: Scan) -> None:
@@ -105,6 +105,23 @@ def commands(plan: "Plan", op: Scan, rows_at: int, tokens: int) -> list[Command]
     slot = plan.dims.slot(x_stride=stride, y_stride=stride, width=op.inner // op.groups, eps=op.gate_norm.eps)
     group = device.bind(kernel, dims=slot, x=memory.q, weight=memory.vector(op.gate_norm.weight), y=memory.att)
     return [*out, Command(kernel, group, x=op.groups)]
+
+
+def short(plan: "Plan", op: ShortConv, rows_at: int, tokens: int) -> list[Command]:
+    """A short convolution, from h to the layer's pages and to what the branch's output projection reads."""
+    memory, device, spaces = plan.memory, plan.device, plan.memory.spaces
+    dims: dict[str, float] = {"eps": op.norm.eps, "y_stride": spaces.entered // 4}
+    buffers, normed = {**plan.reads(op.norm), "y": spaces.raw}, op.norm.kind == "rms"
+    out = [plan.linear(s, tokens, "plain", normed, memory.hidden, dims, buffers) for s in memory.streams(op.enter)]
+    each = EACH if plan.launch.broadcast else 1
+    kernel = device.kernel(
+        "short_convolve", S=LANES, EACH=each, K=len(op.kernel), KEPT=op.inner, STRIDE=spaces.entered, OUT=memory.attended
+    )
+    group = device.bind(
+        kernel, dims=plan.dims.slot(rows_at=rows_at, windowed=op.layer in memory.windowed), state=memory.state, raw=spaces.raw,
+        taps=memory.joined(op.kernel), y=memory.att, tokens=memory.keys[op.layer],
+    )  # fmt: skip
+    return [*out, Command(kernel, group, x=-(-op.inner // (LANES * each)))]
 
 
 def _part_norm(plan: "Plan", op: Scan, eps: float) -> Command:

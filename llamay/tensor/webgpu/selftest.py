@@ -29,6 +29,7 @@ from llamay.tensor.program import (
     Residual,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 from llamay.tensor.webgpu import golden_choice
@@ -38,7 +39,7 @@ from llamay.tensor.webgpu.golden import Golden
 from llamay.tensor.webgpu.plan import Plan
 from llamay.tensor.webgpu.trial import Array, Arrays, Check, Trial
 
-WIDE = (Qkv, Latent, Scan, Lift, Gated, Ungated, Residual, Route, ExpertGated, ExpertResidual, Head)  # several tokens a workgroup
+WIDE = (Qkv, Latent, Scan, ShortConv, Lift, Gated, Ungated, Residual, Route, ExpertGated, ExpertResidual, Head)  # several tokens a workgroup
 
 
 @dataclass(frozen=True, slots=True)
