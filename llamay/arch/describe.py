@@ -181,6 +181,8 @@ def _widths(keys: Keys, layers: int, mixture: Mixture | None, least: int) -> tup
     """Of each layer's feed-forward, or of one expert; `least` 0: some layers have none."""
     if mixture is None:
         return _feed_forward(keys, layers, least)
+    if not least:
+        return tuple(mixture.width if width else 0 for width in _feed_forward(keys, layers, least))
     dense = _feed_forward(keys, layers)[: mixture.dense] if mixture.dense else ()
     return dense + (mixture.width,) * (layers - len(dense))
 
@@ -205,13 +207,14 @@ def _mixture(file: File, row: Architecture, keys: Keys, layers: int) -> Mixture 
         gating = 2  # a bias that only chooses goes with sigmoids; the first files of GLM-4.7-Flash say no more
     used = keys.integer("expert_used_count", 1, min(count, MOST_USED))
     width = keys.integer("expert_feed_forward_length", 0, MOST_WIDTH, default=0) or _feed_forward(keys, layers)[0]
+    several = keys.integer("expert_shared_count", 0, MOST_EXPERTS, default=0)
     shared = keys.integer("expert_shared_feed_forward_length", 0, MOST_WIDTH, default=0)
     groups, groups_used = _groups(keys, count, used)
     return Mixture(
         count=count,
         used=used,
         width=width,
-        shared_width=shared or width * keys.integer("expert_shared_count", 0, MOST_EXPERTS, default=0),
+        shared_width=shared or width * several,
         dense=keys.integer("leading_dense_block_count", 0, layers, default=0),
         groups=groups,
         groups_used=groups_used,

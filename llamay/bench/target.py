@@ -34,6 +34,7 @@ from llamay.tensor.program import (
     Residual,
     Route,
     Scan,
+    ShortConv,
     Ungated,
 )
 
@@ -188,6 +189,8 @@ def _read(op: object, *, every: bool = False) -> tuple[Matrix, ...]:
             linears = (gate, up)
         case Ungated(up=up):
             linears = (up,)
+        case ShortConv(enter=enter):
+            linears = (enter,)
         case Latent(down=down, up=asked, absorb=heads):
             linears = (down, *([] if asked is None else [asked]), *heads)
         case Scan(enter=enter, select=select, step=step):
@@ -195,6 +198,7 @@ def _read(op: object, *, every: bool = False) -> tuple[Matrix, ...]:
         case Lift(linears=heads):
             linears = heads
         case ExpertGated(gate=gates, up=ups, used=used):
+            gates = gates or ()
             linears = (*gates, *ups) if every else (*gates[:used], *ups[:used])
         case ExpertResidual(down=downs, used=used, shared=shared):
             linears = (*(downs if every else downs[:used]), *([] if shared is None else [shared]))

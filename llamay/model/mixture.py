@@ -15,6 +15,7 @@ from llamay.tensor.program import (
     Norm,
     Operation,
     Route,
+    Ungated,
 )
 
 
@@ -33,21 +34,20 @@ def feed_forward(claims: Claims, config: Config, mixture: Mixture, blk: str, nor
         groups=mixture.groups,
         groups_used=mixture.groups_used,
     )
-    gate, up = (_experts(claims, mixture, f"{blk}.ffn_{part}", mixture.width, hidden) for part in ("gate", "up"))
+    gate = _experts(claims, mixture, f"{blk}.ffn_gate", mixture.width, hidden) if config.gated else None
+    up = _experts(claims, mixture, f"{blk}.ffn_up", mixture.width, hidden)
     down = _experts(claims, mixture, f"{blk}.ffn_down", hidden, mixture.width)
     gated = ExpertGated(norm, gate, up, used, config.activation)
     if not mixture.shared_width:
         return [route, gated, ExpertResidual(down, used, None, config.residual_scale)]
-    parts = (("gate", mixture.shared_width, hidden), ("up", mixture.shared_width, hidden), ("down", hidden, mixture.shared_width))
-    shared = {
-        part: Linear((claims.matrix(f"{blk}.ffn_{part}_shexp.weight", rows, columns),)) for part, rows, columns in parts
-    }
-    return [
-        route,
-        gated,
-        Gated(norm, shared["gate"], shared["up"], config.activation),
-        ExpertResidual(down, used, shared["down"], config.residual_scale),
-    ]
+    sizes = {"up": (mixture.shared_width, hidden), "down": (hidden, mixture.shared_width)}
+    if config.gated:
+        sizes["gate"] = sizes["up"]
+    shared = {part: Linear((claims.matrix(f"{blk}.ffn_{part}_shexp.weight", *size),)) for part, size in sizes.items()}
+    one: Operation = Ungated(norm, shared["up"], config.activation)
+    if config.gated:
+        one = Gated(norm, shared["gate"], shared["up"], config.activation)
+    return [route, gated, one, ExpertResidual(down, used, shared["down"], config.residual_scale)]
 
 
 def _choice_bias(claims: Claims, mixture: Mixture, name: str) -> Floats | None:

@@ -15,10 +15,13 @@ Product = Callable[[Linear, Real], Real]
 
 def gated(op: ExpertGated, x: Real, chosen: Chosen, product: Product) -> Real:
     """The branches [T, used, width] of normed rows x [T, H]."""
-    out = np.empty((*chosen.shape, op.gate[0].rows), x.dtype)
+    out = np.empty((*chosen.shape, op.up[0].rows), x.dtype)
     for expert, rows, ranks in _by_expert(chosen):
-        gate, up = (product(part[expert], x[rows]) for part in (op.gate, op.up))
-        out[rows, ranks] = twins.activate(gate, up, op.activation)
+        up = product(op.up[expert], x[rows])
+        if op.gate is None:
+            out[rows, ranks] = twins.activated(up, op.activation)
+        else:
+            out[rows, ranks] = twins.activate(product(op.gate[expert], x[rows]), up, op.activation)
     return out
 
 

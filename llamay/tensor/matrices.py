@@ -81,7 +81,7 @@ def _linears(program: Program) -> list[Linear]:
             case Ungated():
                 found.append(op.up)
             case ExpertGated():
-                found += [*op.gate, *op.up]
+                found += [*(op.gate or ()), *op.up]
             case ExpertResidual():
                 found += [*op.down, *([] if op.shared is None else [op.shared])]
             case Embed() | Attend() | Pool():

@@ -44,8 +44,8 @@ class Stack:
         bias = None if self.biases is None else self.biases[expert]
         return self.lab.load(self.variant, self.type, self.raw[expert], bias)
 
-    def run(self, x, chosen, tokens, spread, expert0=0, experts=None):
-        """y [pairs, rows] by the epilogue `plain` of x [pairs / spread, columns]; what is not there is poison."""
+    def run(self, x, chosen, tokens, spread, expert0=0, experts=None, epilogue="plain", **more):
+        """y [pairs, rows] by the epilogue of x [pairs / spread, columns]; what is not there is poison."""
         lab, variant, pairs = self.lab, self.variant, chosen.size
         experts = len(self.raw) if experts is None else experts
         wide, stride = lab.up(self.rows, 32), lab.up(self.columns, 32)
@@ -55,7 +55,7 @@ class Stack:
         if tokens > 1:
             read["order"] = np.array(listed, np.int32)
         chosen_ways = choices.linear(
-            self.type, variant.launch, variant.tile, tokens, "plain", bias=self.biases is not None, normed=False, experts=True
+            self.type, variant.launch, variant.tile, tokens, epilogue, bias=self.biases is not None, normed=False, experts=True, **more
         )
         dims = {
             "steps": steps(variant.launch.format(self.type), self.columns, variant.tile), "rows": self.rows, "units": stride // 32,
@@ -137,6 +137,18 @@ def test_a_stream_does_its_own_experts(lab, tokens):
     assert np.isfinite(found[mine]).all() and lab.untouched(found[~mine])
     everything = stack.run(x, np.where(mine.reshape(3, 2), chosen - 2, 9), tokens, 2)
     assert np.array_equal(everything[mine], found[mine])
+
+
+@pytest.mark.parametrize("tokens", [1, 4])
+def test_experts_without_a_gate(lab, tokens):
+    """Activated where they would be written plain, those of a group that holds fewer pairs too."""
+    random = np.random.default_rng(3)
+    stack = Stack(lab, lab.variant("own"), TensorType.Q8_0, 5, 40, 64, random, False)
+    chosen = np.stack([random.permutation(5)[:2] for _ in range(7)])
+    x = random.standard_normal((7, 64)).astype(np.float32)
+    plain = stack.run(x, chosen, tokens, 2)
+    found = stack.run(x, chosen, tokens, 2, epilogue="activated", activation="relu_squared")
+    assert np.array_equal(found, np.square(np.maximum(plain, 0)))
 
 
 def test_room_for_groups():

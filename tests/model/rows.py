@@ -130,7 +130,8 @@ class Row:
         yield matrix(f"{blk}.ffn_gate_inp", EXPERTS, HIDDEN)
         if self.choice_bias:
             yield vector(f"{blk}.exp_probs_b.bias", EXPERTS)
-        for part, rows, columns in (("gate", 32, HIDDEN), ("up", 32, HIDDEN), ("down", HIDDEN, 32)):
+        sizes = (("gate", 32, HIDDEN), ("up", 32, HIDDEN), ("down", HIDDEN, 32))
+        for part, rows, columns in sizes if self.gated else sizes[1:]:
             yield matrix(f"{blk}.ffn_{part}_exps", rows, columns, count=EXPERTS)
             if self.shared:
                 yield matrix(f"{blk}.ffn_{part}_shexp", rows, columns)
@@ -233,6 +234,11 @@ ROWS: dict[str, Row] = {
     "mistral3-half": Row("mistral3", {**YARN, "rope.scaling.yarn_log_multiplier": 0.5}),
     "pangu-embedded": Row("pangu-embedded", biases=(*QKV, "attn_output")),
     "nemotron_h": Row("nemotron_h", {"attention.layer_norm_epsilon": 1e-3}, gated=False, scanned=(0, 2, 5), fed=(1, 4), layers=6, groups=2),
+    "nemotron_h_moe": Row(
+        "nemotron_h_moe",
+        {**SIGMOID, "attention.layer_norm_epsilon": 1e-3, "expert_weights_scale": 1.5, "expert_shared_count": 1, "expert_shared_feed_forward_length": 32},
+        gated=False, scanned=(0, 2, 5), fed=(1, 4), layers=6, groups=2, experts=True, shared=True, choice_bias=True,
+    ),
     "olmo3": Row("olmo2", {**WINDOW, **YARN}, pre_norms=False, post_norms=True, head_norms=HEADS),
     "orion": Row("orion", layer_norms=True),
     "qwen2vl": Row("qwen2vl", {"rope.dimension_sections": [2, 3, 3, 0], "attention.layer_norm_rms_epsilon": 0.0}, biases=QKV),

@@ -11,7 +11,7 @@ ${rows_out(4, "y")}  // [token, rows / 4]
 ${token}
 //% endmacro
 //% macro finish(t)
-if (owned) {
+if (owned${t}) {
 //% for v in range(R // 4)
   put_y(token${t} * dims.y_stride + row / 4u + ${v}u, vec4<f32>(
     ${activation}(z${t}_${v}.x), ${activation}(z${t}_${v}.y), ${activation}(z${t}_${v}.z), ${activation}(z${t}_${v}.w)));

@@ -98,10 +98,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertGated:
-    """branch[s] = activation(gate_e(norm(h))) * up_e(norm(h)), where e is the row's expert of rank s."""
+    """branch[s] = activation(gate_e(norm(h))) * up_e(norm(h)), where e is the row's expert of rank s.
+
+    Without a gate it is activation(up_e(norm(h))).
+    """
 
     norm: Norm
-    gate: Experts
+    gate: Experts | None
     up: Experts
     used: int
     activation: Activation

@@ -54,9 +54,9 @@ class ExpertTrials(Trials):
         return Trial(arrange, read, checks)
 
     def _expert_gated(self, op: ExpertGated, at: int) -> Trial:
-        pairs, width = self.memory.pairs, op.gate[0].rows
+        pairs, width = self.memory.pairs, op.up[0].rows
         put, x, scale = self._reading(at, op.norm)
-        chosen = self._chosen(len(op.gate), op.used)
+        chosen = self._chosen(len(op.up), op.used)
         rows = golden_values.some(width)
 
         def arrange() -> None:
@@ -70,7 +70,12 @@ class ExpertTrials(Trials):
 
         def checks(found: Arrays) -> list[Check]:
             wide = np.repeat(x, op.used, axis=0), chosen.reshape(-1), rows, np.repeat(scale, op.used, axis=0)
-            (gate, gate_size), (up, up_size) = (_products(*wide, part) for part in (op.gate, op.up))
+            up, up_size = _products(*wide, op.up)
+            if op.gate is None:
+                expected, slope = twins.activated(up, op.activation), 2 * np.abs(up) + 1
+                bound = SUM * slope * up_size + FUNCTION * np.abs(expected) + 1e-9
+                return [Check("branches of experts", found["act"].reshape(-1, width)[:, rows], expected, bound)]
+            gate, gate_size = _products(*wide, op.gate)
             expected = twins.activate(gate, up, op.activation)
             beside = np.abs(twins.raised(up)) if op.activation == "clipped" else np.abs(up)
             bound = SUM * (gate_size * beside + up_size * np.abs(gate)) + FUNCTION * np.abs(gate) * beside + 1e-9

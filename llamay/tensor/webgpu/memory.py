@@ -142,7 +142,9 @@ class Memory:
                     self._stream(linear.parts[0].name, linear, normed=False)
                 case Route(linear=linear):
                     self._stream(linear.parts[0].name, linear, normed=True)
-                case ExpertGated(gate=gates, up=ups):
+                case ExpertGated(gate=None, up=ups):
+                    self._experts(ups)
+                case ExpertGated(gate=gates, up=ups) if gates is not None:
                     name = gates[0].parts[0].name
                     woven = weights.load_expert_gates(self.device, gates, ups)
                     if woven is not None:
@@ -241,7 +243,7 @@ class Memory:
 
     def woven(self, op: Gated | ExpertGated) -> tuple[Stream, ...] | None:
         """The streams of gate and up woven together, None where they lie apart."""
-        gate = op.gate if isinstance(op, Gated) else op.gate[0]
+        gate = op.gate if isinstance(op, Gated) else op.gate[0] if op.gate is not None else op.up[0]
         return self._streams.get(gate.parts[0].name + "+up")
 
     def vector(self, values: NDArray[np.float32]) -> Buffer:

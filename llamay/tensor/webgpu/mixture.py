@@ -46,11 +46,11 @@ class Pairs:
         routes = [op for op in ops if isinstance(op, Route)]
         gates = [op for op in ops if isinstance(op, ExpertGated)]
         shared = any(isinstance(op, ExpertResidual) and op.shared is not None for op in ops)
-        apart = any(not woven(op.gate[0], op.up[0]) for op in gates)
+        apart = any(op.gate is not None and not woven(op.gate[0], op.up[0]) for op in gates)
         used = max((op.used for op in routes), default=0)
         experts = max((op.experts for op in routes), default=0)
         logits = max((padded(op.linear.rows) for op in routes), default=0)
-        width = max((padded(op.gate[0].rows) for op in gates), default=0)
+        width = max((padded(op.up[0].rows) for op in gates), default=0)
         pairs, hidden = rows * used, padded(program.hidden)
         new = device.buffer
         places = max(groups(pairs, experts, tokens) * tokens for tokens in device.launch.tokens)
@@ -72,7 +72,7 @@ class Pairs:
 def widest(program: Program) -> int:
     """Floats that a row of a step takes of one binding: its pairs."""
     gates = [op for op in program.operations if isinstance(op, ExpertGated)]
-    return max((op.used * max(padded(op.gate[0].rows), padded(program.hidden)) for op in gates), default=0)
+    return max((op.used * max(padded(op.up[0].rows), padded(program.hidden)) for op in gates), default=0)
 
 
 def crowded(program: Program, rows: int) -> bool:
@@ -105,12 +105,18 @@ def gated(plan: "Plan", op: ExpertGated, together: int) -> list[Command]:
     normed, width = op.norm.kind == "rms", memory.hidden
     out = []
     if together > 1:
-        kernel = plan.device.kernel("group_pairs", S=LANES, MT=together, experts=len(op.gate), used=op.used)
+        kernel = plan.device.kernel("group_pairs", S=LANES, MT=together, experts=len(op.up), used=op.used)
         group = plan.device.bind(kernel, dims=plan.dims.slot(), chosen=pairs.chosen, order=pairs.order)
         out.append(Command(kernel, group, x=1))
-    streams = memory.woven(op)
-    if streams is not None:
-        for s in streams:
+    if op.gate is None:
+        dims: dict[str, float] = {"eps": op.norm.eps, "y_stride": pairs.width // 4}
+        buffers = {**read, "y": pairs.act}
+        streams = memory.streams(op.up[0])
+        made = (_linear(plan, op, s, together, "activated", normed, width, op.used, dims, buffers, op.activation) for s in streams)
+        return [*out, *made]
+    woven = memory.woven(op)
+    if woven is not None:
+        for s in woven:
             dims = {"eps": op.norm.eps, "y_stride": pairs.width // (s.tile.rows // 2)}
             buffers = {**read, "y": pairs.act}
             out.append(_linear(plan, op, s, together, "gated", normed, width, op.used, dims, buffers, op.activation))
@@ -121,8 +127,8 @@ def gated(plan: "Plan", op: ExpertGated, together: int) -> list[Command]:
         for part, y in ((op.gate, pairs.gate), (op.up, pairs.up))
         for s in memory.streams(part[0])
     ]
-    joined = plan.activated(op.activation, op.gate[0].rows, pairs.width, pairs.gate, pairs.up, pairs.act)
-    return [*out, replace(joined, used=op.used, experts=len(op.gate))]
+    joined = plan.activated(op.activation, op.up[0].rows, pairs.width, pairs.gate, pairs.up, pairs.act)
+    return [*out, replace(joined, used=op.used, experts=len(op.up))]
 
 
 def residual(plan: "Plan", op: ExpertResidual, tokens: int, together: int, norm: Norm) -> list[Command]:
@@ -165,5 +171,5 @@ def _linear(
     command = plan.linear(
         stream, together, epilogue, normed, x_stride, numbers, {**buffers, **listed}, experts=True, **more
     )
-    experts = op.gate if isinstance(op, ExpertGated) else op.down
+    experts = op.up if isinstance(op, ExpertGated) else op.down
     return replace(command, used=op.used, experts=len(experts))
