@@ -225,6 +225,9 @@ ROWS: dict[str, Row] = {
         {**GRANITE, "feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
         scanned=(0, 1, 3), experts=True, shared=True,
     ),
+    "bailingmoe": Row("bailingmoe", {"expert_shared_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.0}, experts=True, shared=True),
+    "hunyuan-moe": Row("hunyuan-moe", {"feed_forward_length": 32, "expert_shared_feed_forward_length": 32}, head_norms=1, experts=True, shared=True),
+    "jais2": Row("jais2", layer_norms=True, gated=False, biases=ALL, kv_heads=HEADS),
     "hunyuan-dense": Row("hunyuan-dense", head_norms=1),
     "internlm2": Row("internlm2"),
     "mistral3": Row(
