@@ -63,9 +63,11 @@ class Row:
 
     def metadata(self) -> dict[str, Any]:
         eps = "attention.layer_norm_epsilon" if self.layer_norms else "attention.layer_norm_rms_epsilon"
+        keyless = (*self.scanned, *self.convolved, *(self.fed or ()))
+        kv_heads = [0 if layer in keyless else self.kv_heads for layer in range(self.layers)]
         own = {
             "context_length": 128, "embedding_length": HIDDEN, "block_count": self.layers, "feed_forward_length": WIDTH,
-            "attention.head_count": HEADS, "attention.head_count_kv": [0 if layer in (*self.scanned, *self.convolved, *(self.fed or ())) else self.kv_heads for layer in range(self.layers)], eps: 1e-5,
+            "attention.head_count": HEADS, "attention.head_count_kv": kv_heads, eps: 1e-5,
             "rope.freq_base": 10000.0, "rope.dimension_count": HEAD_DIM, "vocab_size": VOCABULARY,
         }  # fmt: skip
         if self.scanned:
@@ -191,33 +193,31 @@ GRANITE = {"attention.scale": 0.2, "embedding_scale": 3.0, "residual_scale": 0.6
 EMBEDS = {"pooling_type": 1, "attention.causal": False}
 
 ROWS: dict[str, Row] = {
+    "arcee": Row("arcee", gated=False),
+    "bailingmoe": Row(
+        "bailingmoe", {"expert_shared_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.0}, experts=True, shared=True
+    ),
+    "bailingmoe2": Row(
+        "bailingmoe2", {**SIGMOID, **DEEPSEEK, "rope.dimension_count": 8}, fused=True, head_norms=1, experts=True, shared=True,
+        dense=1, choice_bias=True,
+    ),
+    "chatglm": Row("chatglm", {"rope.dimension_count": 8}, fused=True, fused_gate=True, biases=("attn_qkv",)),
+    "codeshell": Row("codeshell", layer_norms=True, gated=False, fused=True, biases=ALL),
+    "deepseek": Row("deepseek", DEEPSEEK, experts=True, shared=True, dense=1),
+    "dots1": Row("dots1", {**SIGMOID, **DEEPSEEK}, head_norms=1, kv_heads=HEADS, experts=True, shared=True, dense=1, choice_bias=True),
+    "ernie4_5": Row("ernie4_5"),
     "eurobert": Row("eurobert", EMBEDS),
+    "exaone": Row("exaone"),
+    "exaone4-32b": Row("exaone4", WINDOW, pre_norms=False, post_norms=True, head_norms=1, layers=64),
     "gemma-embedding": Row(
         "gemma-embedding",
         {**EMBEDS, **WINDOW, "rope.freq_base": 1e6, "attention.key_length": HEAD_DIM, "attention.value_length": HEAD_DIM, **LINEARS},
         post_norms=True, head_norms=1, layers=7, linears=True,
     ),
-    "lfm2": Row("lfm2", head_norms=1, convolved=(0, 1, 3), norm_name="token_embd_norm"),
-    "lfm2moe": Row("lfm2moe", {**SIGMOID, "leading_dense_block_count": 1}, head_norms=1, convolved=(0, 3), norm_name="token_embd_norm", experts=True, dense=1, choice_bias=True),
-    "llama-embed": Row("llama-embed", EMBEDS),
-    "chatglm": Row("chatglm", {"rope.dimension_count": 8}, fused=True, fused_gate=True, biases=("attn_qkv",)),
-    "arcee": Row("arcee", gated=False),
-    "codeshell": Row("codeshell", layer_norms=True, gated=False, fused=True, biases=ALL),
-    "deepseek": Row("deepseek", DEEPSEEK, experts=True, shared=True, dense=1),
-    "bailingmoe2": Row(
-        "bailingmoe2", {**SIGMOID, **DEEPSEEK, "rope.dimension_count": 8}, fused=True, head_norms=1, experts=True, shared=True,
-        dense=1, choice_bias=True,
-    ),
-    "dots1": Row("dots1", {**SIGMOID, **DEEPSEEK}, head_norms=1, kv_heads=HEADS, experts=True, shared=True, dense=1, choice_bias=True),
     "glm4moe": Row(
         "glm4moe", {**SIGMOID, **DEEPSEEK, "rope.dimension_count": 8}, biases=QKV, ffn_norm="post_attention_norm", experts=True,
         shared=True, dense=1, choice_bias=True,
     ),
-    "minicpm": Row("minicpm", {"logit_scale": 2.0}),
-    "minicpm-stated": Row("minicpm", {"embedding_scale": 3.0, "residual_scale": 0.6, "logit_scale": 2.0}),
-    "ernie4_5": Row("ernie4_5"),
-    "exaone": Row("exaone"),
-    "exaone4-32b": Row("exaone4", WINDOW, pre_norms=False, post_norms=True, head_norms=1, layers=64),
     "granite-4": Row("granite", {**GRANITE, "rope.scaling.finetuned": False}),
     "granite-4-h": Row("granitehybrid", {**GRANITE, "rope.scaling.finetuned": False}, scanned=(0, 2, 3)),
     "granite-4-h-moe": Row(
@@ -225,25 +225,38 @@ ROWS: dict[str, Row] = {
         {**GRANITE, "feed_forward_length": 32, "expert_shared_feed_forward_length": 32},
         scanned=(0, 1, 3), experts=True, shared=True,
     ),
-    "bailingmoe": Row("bailingmoe", {"expert_shared_count": 1, "expert_weights_norm": True, "expert_weights_scale": 1.0}, experts=True, shared=True),
-    "hunyuan-moe": Row("hunyuan-moe", {"feed_forward_length": 32, "expert_shared_feed_forward_length": 32}, head_norms=1, experts=True, shared=True),
-    "jais2": Row("jais2", layer_norms=True, gated=False, biases=ALL, kv_heads=HEADS),
     "hunyuan-dense": Row("hunyuan-dense", head_norms=1),
+    "hunyuan-moe": Row(
+        "hunyuan-moe", {"feed_forward_length": 32, "expert_shared_feed_forward_length": 32}, head_norms=1, experts=True, shared=True
+    ),
     "internlm2": Row("internlm2"),
+    "jais2": Row("jais2", layer_norms=True, gated=False, biases=ALL, kv_heads=HEADS),
+    "lfm2": Row("lfm2", head_norms=1, convolved=(0, 1, 3), norm_name="token_embd_norm"),
+    "lfm2moe": Row(
+        "lfm2moe", {**SIGMOID, "leading_dense_block_count": 1}, head_norms=1, convolved=(0, 3), norm_name="token_embd_norm",
+        experts=True, dense=1, choice_bias=True,
+    ),
+    "llama-embed": Row("llama-embed", EMBEDS),
+    "minicpm": Row("minicpm", {"logit_scale": 2.0}),
+    "minicpm-stated": Row("minicpm", {"embedding_scale": 3.0, "residual_scale": 0.6, "logit_scale": 2.0}),
     "mistral3": Row(
         "mistral3",
         {**YARN, "rope.scaling.original_context_length": 64, "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1},
     ),
     "mistral3-half": Row("mistral3", {**YARN, "rope.scaling.yarn_log_multiplier": 0.5}),
-    "pangu-embedded": Row("pangu-embedded", biases=(*QKV, "attn_output")),
     "nemotron_h": Row("nemotron_h", {"attention.layer_norm_epsilon": 1e-3}, gated=False, scanned=(0, 2, 5), fed=(1, 4), layers=6, groups=2),
     "nemotron_h_moe": Row(
         "nemotron_h_moe",
-        {**SIGMOID, "attention.layer_norm_epsilon": 1e-3, "expert_weights_scale": 1.5, "expert_shared_count": 1, "expert_shared_feed_forward_length": 32},
+        {
+            **SIGMOID, "attention.layer_norm_epsilon": 1e-3, "expert_weights_scale": 1.5, "expert_shared_count": 1,
+            "expert_shared_feed_forward_length": 32,
+        },
         gated=False, scanned=(0, 2, 5), fed=(1, 4), layers=6, groups=2, experts=True, shared=True, choice_bias=True,
     ),
     "olmo3": Row("olmo2", {**WINDOW, **YARN}, pre_norms=False, post_norms=True, head_norms=HEADS),
     "orion": Row("orion", layer_norms=True),
+    "pangu-embedded": Row("pangu-embedded", biases=(*QKV, "attn_output")),
+    # the llama.cpp that computed it does not read this one's epsilon
     "qwen2vl": Row("qwen2vl", {"rope.dimension_sections": [2, 3, 3, 0], "attention.layer_norm_rms_epsilon": 0.0}, biases=QKV),
     "qwen3vl": Row("qwen3vl", {"rope.dimension_sections": [3, 3, 2, 0], "n_deepstack_layers": 0}, head_norms=1),
     "qwen3vlmoe": Row(
