@@ -308,7 +308,7 @@ def _rotary(
         raise MalformedFile(
             f"{keys.prefix}.rope.dimension_count is {dimensions}, expected an even number up to {head_dim}"
         )
-    if row.multipliers and not keys.flag("rope.scaling.finetuned", default=True):  # how these files say that there is no rope
+    if row.rope_stated and not keys.flag("rope.scaling.finetuned", default=True):
         keys.get("rope.freq_base")
         return (None,) * len(windows)
     full = Rotary(keys.number("rope.freq_base", 1.001, 1e30, default=10000.0), dimensions, _scaling(file, row, keys))

@@ -42,6 +42,7 @@ class Architecture:
     sliding_base: float = 0.0  # its base where the file gives none; 0: that of the others
     wide_layers: int = 0  # with this many layers the softmax scale is (hidden / heads)^-0.5
     roped: tuple[bool, ...] | Literal["sliding"] = (True,)  # which layers have rope, repeated; those that slide, or all where none does
+    rope_stated: bool = False  # there is none where the file says `rope.scaling.finetuned` false
     foreign: Mapping[str, str] = field(default_factory=dict)  # tensors or keys of what llamay does not run, by its name
     fused_gate: bool = False  # gate lies above up in ffn_up where the file has no ffn_gate
     multipliers: bool = False  # the file scales embeddings, attention and branches, and divides the logits
@@ -108,7 +109,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("llama-embed",), both_ways=True),
     Architecture(names=("eurobert",), pairs="halves", both_ways=True),
     Architecture(names=("smollm3",), roped=(True, True, True, False)),
-    Architecture(names=("granite",), multipliers=True),
+    Architecture(names=("granite",), multipliers=True, rope_stated=True),
     Architecture(
         names=("minicpm",),
         multipliers=True,
@@ -231,7 +232,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("qwen2moe",), pairs="halves", experts="always", normalised=False),
     Architecture(names=("qwen3moe", "qwen3vlmoe"), pairs="halves", head_norms=True, experts="always"),
     Architecture(names=("olmoe",), pairs="halves", whole_norms=True, experts="always", normalised=False),
-    Architecture(names=("granitemoe",), multipliers=True, experts="always"),
+    Architecture(names=("granitemoe",), multipliers=True, rope_stated=True, experts="always"),
     Architecture(
         names=("gpt-oss",),
         pairs="halves",
@@ -254,7 +255,9 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("deepseek2",), latent=True, experts="maybe", normalised=False),
     Architecture(names=("mamba",), roped=(False,), scan="channels"),
     Architecture(names=("mamba2",), roped=(False,), scan="heads"),
-    Architecture(names=("granitehybrid",), multipliers=True, experts="maybe", scan="heads", hybrid=True),
+    Architecture(
+        names=("granitehybrid",), multipliers=True, rope_stated=True, experts="maybe", scan="heads", hybrid=True
+    ),
     Architecture(names=("lfm2", "lfm2moe"), pairs="halves", head_norms=True, experts="maybe", hybrid=True, short_conv=True),
     Architecture(
         names=("nemotron_h", "nemotron_h_moe"), gated=False, activation="relu_squared", roped=(False,), experts="maybe", scan="heads", hybrid=True, single=True

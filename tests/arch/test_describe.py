@@ -210,6 +210,11 @@ def test_minicpm_has_scales_of_its_own_where_its_file_says_none():
     assert described(architecture="minicpm", logit_scale=2.0).logit_scale == 0.5
 
 
+def test_only_granite_says_by_its_tuning_that_there_is_no_rope():
+    assert described(architecture="granite", rope__scaling__finetuned=False).rotary == (None, None)
+    assert None not in described(architecture="minicpm", rope__scaling__finetuned=False).rotary
+
+
 def test_layers_that_guess_further_tokens_take_no_part():
     assert described(nextn_predict_layers=1).layers == 1
     with pytest.raises(MalformedFile, match="nextn_predict_layers"):
