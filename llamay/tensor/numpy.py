@@ -2,7 +2,6 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,16 +32,15 @@ from llamay.tensor.program import (
     Program,
     Qkv,
     Residual,
-    Rope,
     Route,
     Scan,
     ShortConv,
     Ungated,
 )
+from llamay.tensor.step import Step
 from llamay.tensor.twins.linear import Real
 from llamay.tensor.view import Split, View
 
-QUERIES = 64  # tokens of one sequence whose attention is computed together
 ROWS = 1024  # token rows a step
 
 
@@ -112,7 +110,7 @@ class NumpyExecutor:
     def logits(self, batch: Batch) -> Real:
         """As forward, in the executor's own type."""
         checked, both_ways = self._checked(batch), self.program.both_ways
-        step = _Step(checked, self._dtype, windows=bool(self.window_pages), both_ways=both_ways)
+        step = Step(checked, self._dtype, windows=bool(self.window_pages), both_ways=both_ways)
         h = q = np.empty(0, self._dtype)
         left: dict[Branch, Real] = {}  # by the branches
         parts = weights = np.empty(0, self._dtype)
@@ -223,7 +221,7 @@ class NumpyExecutor:
     def _rows(self, table: Matrix, rows: NDArray[np.int32]) -> Real:
         return dequantize(table.type, table.take(rows)).astype(self._dtype, copy=False)
 
-    def _qkv(self, op: Qkv, step: "_Step", h: Real) -> Real:
+    def _qkv(self, op: Qkv, step: Step, h: Real) -> Real:
         """Stores the rows' keys and values; returns q [T, heads, hd], turned and scaled."""
         y = self._linear(op.linear, twins.norm(h, op.norm))
         turn = None if op.rope is None else step.rotation(op.rope)
@@ -234,7 +232,7 @@ class NumpyExecutor:
             one_bit=self._cache.one_bit,
         )  # fmt: skip
 
-    def _latent(self, op: Latent, step: "_Step", h: Real) -> Real:
+    def _latent(self, op: Latent, step: Step, h: Real) -> Real:
         """As `_qkv`, of one row for all heads."""
         pages, slots = self._layers[op.layer], step.places[op.layer in self._windowed].slots
         y, asked = latents.asked(op, twins.norm(h, op.norm), self._linear)
@@ -243,12 +241,12 @@ class NumpyExecutor:
         )
         return latents.absorbed(op, q, own, self._linear)
 
-    def _scan(self, op: Scan, step: "_Step", h: Real) -> Real:
+    def _scan(self, op: Scan, step: Step, h: Real) -> Real:
         """The branch [T, inner]; the rows leave in the layer's pages what those after them need."""
         runs = step.places[op.layer in self._windowed].runs
         return scans.run(op, h, self._spaces[op.layer], runs, self._linear)
 
-    def _attend(self, op: Attend, step: "_Step", q: Real) -> Real:
+    def _attend(self, op: Attend, step: Step, q: Real) -> Real:
         """Attention of q [T, heads, hd] over the layer's pages -> [T, heads * value_dim]."""
         pages = self._layers[op.layer]
         group = op.heads // op.kv_heads
@@ -347,48 +345,6 @@ class NumpyExecutor:
         if not 0 <= group < len(self._pools):
             raise UsageError(f"page group {group} was named; this executor has {len(self._pools)}")
         return self._pools[group]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Places:
-    """Where the rows of a step are stored in the pages of one group, and what of them they see."""
-
-    slots: NDArray[np.int64]  # of each row
-    views: list[View]
-    runs: list[tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.int32]]]  # of each sequence rows, positions, table
-
-    @classmethod
-    def of(cls, batch: Batch, tables: tuple[NDArray[np.int32], ...], *, both_ways: bool) -> "_Places":
-        slots, views, runs = np.empty(len(batch.tokens), np.int64), [], []
-        for index, table in enumerate(tables):
-            rows = np.flatnonzero(batch.sequences == index)
-            positions = batch.positions[rows]
-            slots[rows] = table[positions // PAGE].astype(np.int64) * PAGE + positions % PAGE
-            if len(rows):
-                runs.append((rows, positions, table))
-            for start in range(0, len(rows), QUERIES):
-                some = slice(start, start + QUERIES)
-                views.append(View(rows[some], positions[some], table, int(positions.max()) if both_ways else None))
-        return cls(slots, views, runs)
-
-
-class _Step:
-    """What all layers of one forward step share: where rows are stored, what they see, how they turn."""
-
-    def __init__(self, batch: Batch, dtype: type[np.floating[Any]], *, windows: bool, both_ways: bool) -> None:
-        self._batch = batch
-        self._dtype = dtype
-        self._rotations: dict[int, tuple[Real, Real]] = {}
-        full = _Places.of(batch, batch.tables, both_ways=both_ways)
-        near = _Places.of(batch, batch.windows, both_ways=both_ways) if windows else full
-        self.places = (full, near)  # by page group
-
-    def rotation(self, rope: Rope) -> tuple[Real, Real]:
-        """cos and sin of the rows' positions."""
-        found = self._rotations.get(id(rope))
-        if found is None:
-            found = self._rotations[id(rope)] = twins.rotation(self._batch.positions, rope, self._dtype)
-        return found
 
 
 def _distances(op: Attend, view: View, split: Split, dtype: np.dtype[Any]) -> Real:

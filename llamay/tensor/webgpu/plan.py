@@ -1,7 +1,7 @@
 """A Program compiled to flat command lists: pipelines, bind groups and grids, built once and replayed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from llamay.tensor.program import (
     Head,
     Latent,
     Lift,
-    Linear,
     Norm,
     Operation,
     Pool,
@@ -25,7 +24,7 @@ from llamay.tensor.program import (
     ShortConv,
     Ungated,
 )
-from llamay.tensor.webgpu import attention, choices, latent, mixture, scan
+from llamay.tensor.webgpu import attention, choices, ends, latent, mixture, scan
 from llamay.tensor.webgpu.command import Command
 from llamay.tensor.webgpu.dims import Dims
 from llamay.tensor.webgpu.formats import UNIT
@@ -34,7 +33,6 @@ from llamay.tensor.webgpu.state import RING, ROWS_AT, SLOTS, SLOTS_AT, TAKEN_AT,
 from llamay.tensor.webgpu.storage import Buffer, Rows, texels
 from llamay.tensor.webgpu.weights import Stream
 
-COLUMNS = 64  # of a vector that a workgroup pools
 LANES = 64  # of a workgroup that joins gate and up, four rows each
 
 
@@ -145,10 +143,10 @@ class Plan:
 
     def _make(self, at: int, tokens: int, source: Source, long: bool, pairs: int) -> list[Command]:
         ops, norm = self.program.operations, self.normed(at)
-        before = [] if norm is None else [self._layer_norm(norm, source, outputs=isinstance(ops[at], Head))]
+        before = [] if norm is None else [self.layer_norm(norm, source, outputs=isinstance(ops[at], Head))]
         match ops[at]:
             case Embed() as op:
-                return self._embed(op, source, next_norm(ops, at))
+                return ends.embed(self, op, source, next_norm(ops, at))
             case Qkv() as op:
                 return [*before, *self._qkv(op, source, tokens)]
             case Latent() as op:
@@ -166,7 +164,7 @@ class Plan:
             case Ungated() as op:
                 return [*before, *self._ungated(op, tokens)]
             case Residual() as op:
-                after = [] if op.after is None else [self._layer_norm(op.after, source, into_h=True)]
+                after = [] if op.after is None else [self.layer_norm(op.after, source, into_h=True)]
                 return [*self._residual(op, tokens, *self.branch(at), next_norm(ops, at)), *after]
             case Route() as op:
                 return [*before, *mixture.route(self, op, tokens)]
@@ -175,9 +173,9 @@ class Plan:
             case ExpertResidual() as op:
                 return mixture.residual(self, op, tokens, pairs, next_norm(ops, at))
             case Head() as op:
-                return [*before, *self._head(op, source, tokens)]
+                return [*before, *ends.head(self, op, source, tokens)]
             case Pool() as op:
-                return [self._pool(op, source)]
+                return [ends.pool(self, op, source)]
 
     def linear(
         self, stream: Stream, tokens: int, epilogue: str, normed: bool, x_stride: int, dims: dict[str, float],
@@ -212,7 +210,7 @@ class Plan:
             return {"x": self.memory.h}
         return {"x": self.memory.hw} | ({"sums": self.memory.sums} if norm.kind == "rms" else {})
 
-    def _layer_norm(self, norm: Norm, source: Source, *, outputs: bool = False, into_h: bool = False) -> Command:
+    def layer_norm(self, norm: Norm, source: Source, *, outputs: bool = False, into_h: bool = False) -> Command:
         """h normed into hw, of the output rows alone where `outputs`; `into_h`: hw normed into h."""
         memory = self.memory
         biased = norm.bias is not None
@@ -231,27 +229,6 @@ class Plan:
         if outputs:
             buffers["state"] = memory.state
         return Command(kernel, self.device.bind(kernel, dims=dims, **buffers), x=1, outputs=outputs)
-
-    def _embed(self, op: Embed, source: Source, norm: Norm) -> list[Command]:
-        out = []
-        next = self.memory.ones if op.norm is not None else norm.weight
-        for stream in self.memory.streams(Linear((op.table,))):
-            chosen = choices.embed(stream.type, self.launch, stream.tile, positions=op.positions is not None, kinds=op.kinds is not None)
-            kernel = self.device.kernel("embed", texels=texels(hw=self.memory.hw), **chosen)
-            dims = self.dims.slot(
-                units=-(-stream.columns // UNIT), rows=stream.rows, row0=stream.row0, y_stride=self.memory.hidden // 4,
-                partials=self.memory.partials, width=self.program.hidden, scale=op.scale, rows_at=source.rows_at,
-            )  # fmt: skip
-            group = self.device.bind(
-                kernel, dims=dims, **stream.bound, state=self.memory.state, next=self.memory.vector(next),
-                h=self.memory.h, hw=self.memory.hw, sums=self.memory.sums,
-                **({} if op.positions is None else {"positions": self.memory.table(op.positions)}),
-                **({} if op.kinds is None else {"kinds": self.memory.table(op.kinds)}),
-            )  # fmt: skip
-            out.append(Command(kernel, group, x=1))
-        if op.norm is not None:
-            out.append(self._layer_norm(op.norm, source, into_h=True))
-        return out
 
     def _qkv(self, op: Qkv, source: Source, tokens: int) -> list[Command]:
         rope_half = 0 if op.rope is None else len(op.rope.frequencies)
@@ -358,35 +335,6 @@ class Plan:
         biased = {} if norm.bias is None else {"bias": memory.vector(norm.bias)}
         group = self.device.bind(kernel, dims=slot, y=memory.post, h=memory.h, weight=memory.vector(norm.weight), hw=memory.hw, **biased)
         return Command(kernel, group, x=1)
-
-    def _head(self, op: Head, source: Source, tokens: int) -> list[Command]:
-        count = min(tokens, self.memory.slots)
-        out = []
-        for s in self.memory.head_streams:
-            dims = {
-                "y_stride": self.program.vocabulary, "eps": op.norm.eps, "scale": op.scale, "softcap": op.softcap,
-                "outputs_at": source.outputs_at, "partials_out": self.memory.head_tiles,
-            }  # fmt: skip
-            buffers = {
-                **self.reads(op.norm), "state": self.memory.state, "logits": self.memory.logits, "best": self.memory.best,
-            }  # fmt: skip
-            c = self.linear(s, count, "head", op.norm.kind == "rms", self.memory.hidden, dims, buffers)
-            out.append(replace(c, outputs=True))
-        return out
-
-    def _pool(self, op: Pool, source: Source) -> Command:
-        memory, width = self.memory, self.program.hidden
-        normed = op.norm.kind == "rms"
-        rows = self.reads(op.norm) if normed else {"h": memory.h}
-        kernel = self.device.kernel(
-            "pool", S=COLUMNS, pooling=op.pooling, normed=normed, texels=texels(**rows)
-        )
-        dims = self.dims.slot(
-            x_stride=memory.hidden, y_stride=width, width=width, rows_at=source.rows_at, outputs_at=source.outputs_at,
-            partials=memory.partials, eps=op.norm.eps,
-        )  # fmt: skip
-        group = self.device.bind(kernel, dims=dims, state=memory.state, logits=memory.logits, **rows)
-        return Command(kernel, group, x=-(-width // COLUMNS), outputs=True)
 
 
 def next_norm(ops: tuple[Operation, ...], at: int) -> Norm:

@@ -11,9 +11,10 @@ from llamay.tensor import twins
 from llamay.tensor.batch import PAGE
 from llamay.tensor.program import Norm
 from llamay.tensor.twins.linear import Real
+from llamay.tensor.webgpu.ends import COLUMNS
 from llamay.tensor.webgpu.golden_values import FIRST
 from llamay.tensor.webgpu.launch import SPLIT
-from llamay.tensor.webgpu.plan import COLUMNS, Plan
+from llamay.tensor.webgpu.plan import Plan
 from llamay.tensor.webgpu.state import KIND, PROBE, ROWS_AT
 from llamay.tensor.webgpu.storage import Rows
 
