@@ -78,6 +78,8 @@ def bind_tensors(tensors: Mapping[str, Stored], config: Config, context: int | N
 def _counted(operations: list[Operation]) -> list[Operation]:
     """The operations with the layers that have pages counted up, where others have none."""
     paged = sorted({op.layer for op in operations if isinstance(op, Layer)})
+    if not paged:
+        raise MalformedFile("all layers are feed-forwards, expected some with attention or a state space: no token would see another")
     places = {layer: place for place, layer in enumerate(paged)}
     return [replace(op, layer=places[op.layer]) if isinstance(op, Layer | Attend) else op for op in operations]
 
@@ -169,7 +171,7 @@ def _finish(claims: Claims, config: Config) -> Finish:
 
 def _linears(claims: Claims, config: Config) -> tuple[Dense, ...]:
     """Two linears that some models put behind the mean, as sentence-transformers' modules 2 and 3."""
-    if not claims.has("dense_2.weight"):
+    if not (claims.has("dense_2.weight") or claims.has("dense_3.weight")):
         return ()
     wide = claims.rows("dense_2.weight", config.hidden)
     return Dense(part_rows(wide, 0, wide.rows), None), _dense(claims, "dense_3", config.hidden, wide.rows)
@@ -306,9 +308,9 @@ class _Block:
         return Linear(tuple(parts), _stacked(parts, turned))
 
     def _parts(self, fused: str, names: list[str], rows: tuple[int, ...]) -> tuple[list[Matrix], list[Floats | None]]:
-        """Matrices over the hidden size and their biases: one above the other in `fused`, or of a tensor each."""
+        """Matrices over the hidden size and their biases: one above the other in `fused`, or, where there are names for them, of a tensor each."""
         claims = self.claims
-        if not claims.has(f"{fused}.weight"):
+        if names and not claims.has(f"{fused}.weight"):
             sizes = list(zip(names, rows, strict=True))
             matrices = [claims.matrix(f"{name}.weight", count, self.config.hidden) for name, count in sizes]
             return matrices, [_bias(claims, name, count) for name, count in sizes]

@@ -33,11 +33,12 @@ class Finish:
     linears: tuple[Dense, ...] = ()  # that make the vector of a row, where there is no head
 
     def vector(self, row: Floats) -> Floats:
-        """A pooled row [H] as the model means it; float32."""
+        """A pooled row [H] as the model means it; float32, infinite where that holds it no more."""
         x = self._normed(row)
         for linear in self.linears:
             x = linear(x)
-        vector: Floats = x.astype(np.float32)
+        with np.errstate(over="ignore"):
+            vector: Floats = x.astype(np.float32)
         return vector
 
     def score(self, row: Floats) -> float:

@@ -76,6 +76,7 @@ class Encoder:
             self.check()
             encoded.append(self.encoded(text, at, truncate=truncate))
         rows = [self.loaded.finish.vector(row)[:dimensions] for row in self.pooled(encoded, first)]
+        self._check_finite(rows, first)  # linears make large numbers too large
         if normalised:
             rows = [unit(row) for row in rows]
         width = dimensions or config.hidden
@@ -124,10 +125,13 @@ class Encoder:
             self.check()
             found += list(self.engine.call(partial(step, texts=texts[len(found) :]), self.model))
         rows = np.array(found, np.float32).reshape(-1, self.loaded.config.hidden)
-        wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(wrong):
-            raise LlamayError(f"text {first + wrong[0]} came to no finite numbers on {self.loaded.device}")
+        self._check_finite(rows, first)
         return rows
+
+    def _check_finite(self, rows: Sequence[Floats] | Floats, first: int) -> None:
+        wrong = next((at for at, row in enumerate(rows) if not np.isfinite(row).all()), None)
+        if wrong is not None:
+            raise LlamayError(f"text {first + wrong} came to no finite numbers on {self.loaded.device}")
 
 
 def step(scheduler: Scheduler, texts: Sequence[Encoded]) -> Floats:

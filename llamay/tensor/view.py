@@ -58,8 +58,8 @@ class View:
         furthest = self.positions if self.last is None else np.full_like(self.positions, self.last)
         visible = positions <= furthest[:, None]
         if window:
-            visible &= positions > self.positions[:, None] - window
-            visible &= positions < self.positions[:, None] + window
+            ahead = positions - self.positions[:, None]  # a window may be the largest number, to which no position can be added
+            visible &= (ahead > -window) & (ahead < window)
         return Split(start, seen - start, self._slots(seen, end), None if visible.all() else visible, width)
 
     @property

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from llamay import Llama, gguf, settings
-from llamay.errors import ContextFull, UsageError
+from llamay.errors import ContextFull, LlamayError, UsageError
+from llamay.model.finish import Dense, Finish
 from llamay.serve import encoding
 from llamay.serve.encoding import Encoder
 from llamay.serve.engine import Engine
@@ -105,6 +106,13 @@ def test_work_ends_where_nobody_waits(encoder):
 
     with pytest.raises(Left):
         Encoder(encoder.loaded, encoder.engine, check=check).embed(["a"])
+
+
+def test_vectors_that_float32_does_not_hold_are_told(encoder, monkeypatch):
+    large = Dense(np.full((64, 64), 1e30, np.float32), None)
+    monkeypatch.setattr(encoder.loaded, "finish", Finish(linears=(large, large)))
+    with pytest.raises(LlamayError, match="text 2 came to no finite numbers on numpy"):
+        encoder.embed(TEXTS[:1], first=2)
 
 
 def test_an_encoder_generates_nothing(encoder):
