@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
     in_force = settings.load({key: getattr(args, key) for key in ("context", "kv", "kv_mem", "backend")})
     path = models.path(name, in_force)
     with status.waiting(f"loading {name or 'the model'}"):
-        loaded = load.load(path, in_force)
+        loaded = load.load(path, in_force, shared=args.saved is not None)  # pages laid out as where contexts are saved
     with Engine.of(loaded, Bounds(running=1)) as engine:
         limits = Limits(tokens=args.n, ends=loaded.tokenizer.end_tokens)
         how = sampling_of(args, loaded)

@@ -14,6 +14,7 @@ from llamay.serve.llama import Llama
 Run = Callable[..., int]
 Captured = pytest.CaptureFixture[str]
 
+MODELS = Path(__file__).parents[1] / "data" / "models"
 TEXT = "hello there, old ferry"
 SHORT = ("-n", "12", "-temp", "0")
 
@@ -35,6 +36,19 @@ def test_a_text_goes_on_behind_it(llamay: Run, ferry: Path, capsys: Captured) ->
         assert capsys.readouterr().out == shown.out
     with Llama(ferry, device="numpy") as model:
         assert model.restore("ferry").text == f"<s>{TEXT}"  # what was saved stays as it is
+
+
+@pytest.mark.parametrize("name", ["gemma3.f16", "granite-4-h.f16", "lfm2.f16"])
+def test_windows_and_states_are_restored_too(llamay: Run, home: Path, capsys: Captured, name: str) -> None:
+    """Their pages lie in a group of their own where contexts are saved."""
+    path = str(MODELS / f"{name}.gguf")
+    with Llama(path, device="numpy") as model:
+        model.context(text=TEXT).snapshot("ferry")
+    assert llamay("run", "-m", path, "-context", "ferry", "-p", " of mine", *SHORT) == 0
+    shown = capsys.readouterr()
+    assert "tokens restored as pages" in shown.err
+    assert llamay("run", "-m", path, "-p", f"{TEXT} of mine", *SHORT) == 0
+    assert capsys.readouterr().out == shown.out
 
 
 def test_a_question_goes_behind_the_last_answer(llamay: Run, home: Path, tiny: Path, capsys: Captured) -> None:
