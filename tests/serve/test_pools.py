@@ -1,5 +1,6 @@
 """Pools: one context always fits, what was allowed is kept, windows get a pool where that saves something."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,6 +34,21 @@ def test_what_is_allowed_is_used_up_and_not_exceeded() -> None:
     with pytest.raises(OutOfMemory, match=r"needs 262,144 bytes .* allows 200,000; -c 768 would fit"):
         pools(program(0, 0), "f32", 1024, allowed=200_000)
     assert pools(program(0, 0), "f32", 768, allowed=200_000).pages >= 48
+
+
+@pytest.mark.parametrize("allowed", [PAGE_BYTES * count for count in (2, 30, 100, 150, 400)])
+def test_the_context_that_would_fit_is_the_longest(allowed: int) -> None:
+    """Pages with a window are as many for all long contexts."""
+    several = program(0, 64, 64)
+    with pytest.raises(OutOfMemory) as refused:
+        pools(several, "f32", 8192, allowed=allowed)
+    advised = re.search(r"-c (\d+) would fit", str(refused.value))
+    if advised is None:
+        assert f"the shortest takes {3 * PAGE_BYTES:,}" in str(refused.value) and allowed < 3 * PAGE_BYTES
+        return
+    assert pools(several, "f32", int(advised[1]), allowed=allowed).bytes <= allowed
+    with pytest.raises(OutOfMemory):
+        pools(several, "f32", int(advised[1]) + 16, allowed=allowed)
 
 
 def test_the_default_is_a_share_of_what_is_free() -> None:

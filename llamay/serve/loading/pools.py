@@ -62,8 +62,7 @@ def pools(program: Program, kv: str, context: int, *, allowed: int = 0, free: in
     full, window = _bytes(program, kv, windowed)
     one = sized(context) * full + near * window
     if allowed and allowed < one:
-        fitting = max(PAGE, allowed * sized(context) // one * PAGE)
-        advice = f"-c {fitting} would fit" if full else "its state takes that, however long it is"
+        advice = _fitting(program, kv, allowed) if full else "its state takes that, however long it is"
         raise OutOfMemory(
             f"a context of {context} tokens needs {one:,} bytes of keys and values, and kv_mem allows {allowed:,}; {advice}"
         )
@@ -79,6 +78,15 @@ def pools(program: Program, kv: str, context: int, *, allowed: int = 0, free: in
         near_pages = max(near, min(budget // window, most))
     entries = RUNNING * sized(context) * (2 if windowed else 1)
     return Pools(pages, near_pages, span if windowed else 0, pages * full + near_pages * window, entries)
+
+
+def _fitting(program: Program, kv: str, allowed: int) -> str:
+    """What is to be done where the bytes allowed hold less than the context that was asked for, and not all is state."""
+    full, window = _bytes(program, kv, program.windowed)
+    count, near = allowed // (full + window), sized(program.span + CHUNK) + 2
+    if count > near:  # pages of the window group, which longer contexts need no more of
+        count = (allowed - near * window) // full
+    return f"-c {count * PAGE} would fit" if count else f"the shortest takes {full + window:,}"
 
 
 def _near(program: Program, context: int) -> int:
