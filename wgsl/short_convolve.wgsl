@@ -11,6 +11,7 @@
 @group(0) @binding(5) var<storage, read_write> tokens: array<f32>;     // [page, 16, KEPT]
 //% set STATELESS = True
 //% include "include/sequence.wgsl"
+//% from "include/before.wgsl" import before with context
 
 @compute @workgroup_size(${S})
 fn short_convolve(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -18,12 +19,7 @@ fn short_convolve(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invoca
   let table = table_of(row);
   let position = position_of(row);
   let page = page_of(table, position);
-//% for back in range(1, K)
-  let beside${back} = follows(row, ${back}u);
-  let seen${back} = position >= ${back}u;
-  let raw${back} = (row - min(row, ${back}u)) * ${STRIDE}u;
-  let token${back} = token_in(page_of(table, position - min(position, ${back}u)), position - min(position, ${back}u));
-//% endfor
+${before(0)}
 //% for e in range(EACH)
   let channel${e} = group.x * ${S * EACH}u + ${S * e}u + lane;
   if (channel${e} < ${KEPT}u) {

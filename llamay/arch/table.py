@@ -1,7 +1,7 @@
 """The table of architectures: each row says in data how one family differs from the plain llama block."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from llamay.tensor.program import Activation
@@ -63,6 +63,20 @@ class Architecture:
     single: bool = False  # a layer has one branch: attention where it has heads of keys, else what its width says
 
 
+GEMMA3 = Architecture(
+    names=("gemma3",),
+    pairs="halves",
+    activation="gelu_tanh",
+    scaled_embedding=True,
+    post_norms=True,
+    head_norms=True,
+    softcaps="logits",
+    sliding=(True, True, True, True, True, False),
+    sliding_rope=True,
+    sliding_base=10000.0,
+    wide_layers=62,
+)
+
 ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture(names=("llama", "mistral", "mistral3", "azmx"), experts="maybe"),
     Architecture(names=("internlm2", "xverse", "ernie4_5")),
@@ -80,32 +94,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
         window=4096,
         wide_layers=46,
     ),
-    Architecture(
-        names=("gemma3",),
-        pairs="halves",
-        activation="gelu_tanh",
-        scaled_embedding=True,
-        post_norms=True,
-        head_norms=True,
-        softcaps="logits",
-        sliding=(True, True, True, True, True, False),
-        sliding_rope=True,
-        sliding_base=10000.0,
-        wide_layers=62,
-    ),
-    Architecture(
-        names=("gemma-embedding",),
-        pairs="halves",
-        activation="gelu_tanh",
-        scaled_embedding=True,
-        post_norms=True,
-        head_norms=True,
-        softcaps="logits",
-        sliding=(True, True, True, True, True, False),
-        sliding_rope=True,
-        sliding_base=10000.0,
-        both_ways=True,
-    ),
+    GEMMA3,
+    replace(GEMMA3, names=("gemma-embedding",), wide_layers=0, both_ways=True),
     Architecture(names=("llama-embed",), both_ways=True),
     Architecture(names=("eurobert",), pairs="halves", both_ways=True),
     Architecture(names=("smollm3",), roped=(True, True, True, False)),
