@@ -71,8 +71,8 @@ def test_threads_of_a_closed_device_end(adapter) -> None:
     before = threading.active_count()
     for _ in range(3):
         Device(adapter).close()
-    gc.collect()
     until = time.monotonic() + 60
     while threading.active_count() > before and time.monotonic() < until:
+        gc.collect()  # again and again: a thread that ends may be the last that holds a device
         time.sleep(0.02)
     assert threading.active_count() <= before
