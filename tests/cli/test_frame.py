@@ -30,8 +30,9 @@ sys.exit(cli.main(["fake"]))
 
 SLEEPS = "print('ready', flush=True); import time; time.sleep(600)"
 CLEANS_UP_FOREVER = """
+    import time
     try:
-        print('ready', flush=True); import time; time.sleep(600)
+        print('ready', flush=True); time.sleep(600)
     finally:
         print('cleaning', flush=True); time.sleep(600)
 """
