@@ -250,7 +250,14 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     ),
     Architecture(names=("lfm2", "lfm2moe"), pairs="halves", head_norms=True, experts="maybe", hybrid=True, short_conv=True),
     Architecture(
-        names=("nemotron_h", "nemotron_h_moe"), gated=False, activation="relu_squared", roped=(False,), experts="maybe", scan="heads", hybrid=True, single=True
+        names=("nemotron_h", "nemotron_h_moe"),
+        gated=False,
+        activation="relu_squared",
+        roped=(False,),
+        experts="maybe",
+        scan="heads",
+        hybrid=True,
+        single=True,
     ),
 )
 

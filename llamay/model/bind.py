@@ -205,14 +205,11 @@ class _Block:
         if config.single and (config.kv_heads[layer] or config.feed_forward[layer]):
             norm = self._pre_norm(f"{blk}.attn_norm")
             return self._attention(layer, norm) if config.kv_heads[layer] else self._feed_forward(layer, norm)
-        if config.short_conv and not config.kv_heads[layer]:
-            conv = space.short(self.claims, config, config.short_conv, layer, self._pre_norm(f"{blk}.attn_norm"))
-            return [*conv, *self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}"))]
-        if config.space is not None and not config.kv_heads[layer]:
-            scan = space.block(self.claims, config, config.space, layer, self._pre_norm(f"{blk}.attn_norm"))
+        if not config.kv_heads[layer]:
+            instead = space.instead(self.claims, config, layer, self._pre_norm(f"{blk}.attn_norm"))
             if not config.feed_forward[layer]:
-                return scan
-            return [*scan, *self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}"))]
+                return instead
+            return [*instead, *self._feed_forward(layer, self._pre_norm(f"{blk}.{config.ffn_norm}"))]
         before, after = self._norms(blk)
         *attention, attended = self._attention(layer, before)
         *feed_forward, fed = self._feed_forward(layer, after)

@@ -5,6 +5,13 @@ from llamay.model.claims import Claims
 from llamay.tensor.program import Linear, Norm, Operation, Residual, Scan, ShortConv
 
 
+def instead(claims: Claims, config: Config, layer: int, norm: Norm) -> list[Operation]:
+    """What a layer without heads of keys has in place of attention."""
+    if config.space is None:
+        return short(claims, config, config.short_conv, layer, norm)
+    return block(claims, config, config.space, layer, norm)
+
+
 def block(claims: Claims, config: Config, sizes: StateSpace, layer: int, norm: Norm) -> list[Operation]:
     """Both operations of a layer."""
     blk, inner, hidden, selects = f"blk.{layer}", sizes.inner, config.hidden, bool(sizes.rank)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from llamay.tensor import twins
 from llamay.tensor.batch import PAGE, Ints
 from llamay.tensor.program import Linear, ShortConv
+from llamay.tensor.scans import before
 from llamay.tensor.twins.linear import Real
 
 Bytes = NDArray[np.uint8]
@@ -21,7 +22,6 @@ class ConvPages:
     value_bytes = 0
 
     def __init__(self, op: ShortConv, pages: int, dtype: type[np.floating[Any]]) -> None:
-        self.taken = len(op.kernel) - 1  # tokens before one that it needs
         self.tokens: Real = np.zeros((pages, PAGE, op.inner), dtype)
         self.key_bytes = np.dtype(dtype).itemsize * PAGE * op.inner
 
@@ -44,13 +44,6 @@ class ConvPages:
     def write_values(self, pages: Sequence[int], data: Bytes) -> None:
         """There is nothing to take."""
 
-    def before(self, table: Ints, position: int) -> Real:
-        """What stands before a position [K - 1, channels]; zeros before the first."""
-        found: Real = np.zeros((self.taken, self.tokens.shape[2]), self.tokens.dtype)
-        for at in range(max(0, position - self.taken), position):
-            found[at - position] = self.tokens[table[at // PAGE], at % PAGE]
-        return found
-
 
 def run(
     op: ShortConv, h: Real, pages: ConvPages, sequences: Sequence[tuple[NDArray[np.intp], Ints, Ints]], product: Product
@@ -59,6 +52,7 @@ def run(
     b, c, x = np.split(product(op.enter, twins.norm(h, op.norm)), 3, axis=1)
     entered, out = b * x, np.empty_like(c)
     for rows, positions, table in sequences:
-        out[rows] = twins.short_convolve(entered[rows], pages.before(table, int(positions[0])), c[rows], op.kernel)
+        earlier = before(pages.tokens, len(op.kernel) - 1, table, int(positions[0]))
+        out[rows] = twins.short_convolve(entered[rows], earlier, c[rows], op.kernel)
         pages.tokens[table[positions // PAGE], positions % PAGE] = entered[rows]
     return out

@@ -63,11 +63,7 @@ class ScanPages:
 
     def before(self, table: Ints, position: int) -> Real:
         """The inputs of the convolution before a position [K - 1, channels]; zeros before the first."""
-        count = len(self.op.kernel) - 1
-        found: Real = np.zeros((count, self.op.channels), self.tokens.dtype)
-        for at in range(max(0, position - count), position):
-            found[at - position] = self.tokens[table[at // PAGE], at % PAGE, : self.op.channels]
-        return found
+        return before(self.tokens[..., : self.op.channels], len(self.op.kernel) - 1, table, position)
 
     def keep(self, table: Ints, positions: Ints, entered: Real, x: Real, d: Real, b: Real) -> None:
         """What the tokens at these positions leave: inputs [T, channels], x [T, inner], d [T, heads], B."""
@@ -94,6 +90,14 @@ class ScanPages:
             x, d = np.split(self.tokens[page, slot, channels:], [op.inner])
             twins.advance(state, x, d, self.shared[page, slot], op)
         return state
+
+
+def before(tokens: Real, count: int, table: Ints, position: int) -> Real:
+    """What pages [page, 16, channels] keep of the `count` tokens before a position; zeros before the first."""
+    found: Real = np.zeros((count, tokens.shape[2]), tokens.dtype)
+    for at in range(max(0, position - count), position):
+        found[at - position] = tokens[table[at // PAGE], at % PAGE]
+    return found
 
 
 def run(op: Scan, h: Real, pages: ScanPages, sequences: Sequence[tuple[NDArray[np.intp], Ints, Ints]], product: Product) -> Real:

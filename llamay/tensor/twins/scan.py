@@ -10,21 +10,21 @@ STEEP = 20.0  # beyond it softplus is its argument
 
 def convolve(x: Real, before: Real, kernel: Real, bias: Real) -> Real:
     """silu of the causal convolution of each channel: x [T, channels] of tokens in a row, `before` them [K - 1, channels]."""
-    rows, count = np.concatenate([before, x]), len(x)
-    total = np.broadcast_to(bias.astype(x.dtype), x.shape)
-    for k, weight in enumerate(kernel.astype(x.dtype)):
-        total = total + rows[k : k + count] * weight
-    return silu(total)
+    return silu(_tapped(np.broadcast_to(bias.astype(x.dtype), x.shape), x, before, kernel))
 
 
 def short_convolve(x: Real, before: Real, gate: Real, kernel: Real) -> Real:
     """gate * the causal convolution of each channel: x and gate [T, channels] of tokens in a row, `before` them [K - 1, channels]."""
+    out: Real = gate * _tapped(np.zeros_like(x), x, before, kernel)
+    return out
+
+
+def _tapped(total: Real, x: Real, before: Real, kernel: Real) -> Real:
+    """The total with the taps' products added, that of the oldest token first."""
     rows, count = np.concatenate([before, x]), len(x)
-    total = np.zeros_like(x)
     for k, weight in enumerate(kernel.astype(x.dtype)):
         total = total + rows[k : k + count] * weight
-    out: Real = gate * total
-    return out
+    return total
 
 
 def softplus(x: Real) -> Real:
