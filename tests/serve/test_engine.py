@@ -91,7 +91,10 @@ def test_a_long_prompt_delays_a_token_by_one_chunk(lab, halt) -> None:
     model = lab.model(pages=256, slots=8)
     held = halt(model.executor, after=8)  # all four decode by then, and none is at its end
     engine = lab.start(model, chunk=32)
+    together = threading.Event()
+    engine.post(lambda: together.wait(60))  # else the first could come to the step that is held before the last is there
     running = [engine.submit(lab.request(lab.prompt_of(n, 5), 200)) for n in range(4)]
+    together.set()
     for ticket in running:
         assert ticket.get(timeout=60) is not None
     assert held.reached.wait(60)
